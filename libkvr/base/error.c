@@ -1,0 +1,100 @@
+#include "base/error.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+enum kvr_status kvr_error_set(
+    struct kvr_error *error, enum kvr_status status, const char *format, ...)
+{
+    va_list arguments;
+
+    if (error) {
+        va_start(arguments, format);
+        vsnprintf(error->text, sizeof error->text, format, arguments);
+        va_end(arguments);
+        error->status = status;
+    }
+    return status;
+}
+
+enum kvr_status kvr_error_errno(
+    struct kvr_error *error, enum kvr_status status, const char *format, ...)
+{
+    va_list arguments;
+    int number = errno;
+
+    if (error) {
+        va_start(arguments, format);
+        vsnprintf(error->text, sizeof error->text, format, arguments);
+        va_end(arguments);
+        size_t used = strlen(error->text);
+        snprintf(error->text + used, sizeof error->text - used, ": %s", strerror(number));
+        error->status = status;
+    }
+    return status;
+}
+
+enum kvr_status kvr_error_memory(struct kvr_error *error)
+{
+    return kvr_error_set(error, KVR_NO_MEMORY, "out of memory");
+}
+
+enum kvr_status kvr_error_prefix(struct kvr_error *error, const char *format, ...)
+{
+    char old[sizeof error->text];
+    va_list arguments;
+
+    memcpy(old, error->text, sizeof old);
+    va_start(arguments, format);
+    vsnprintf(error->text, sizeof error->text, format, arguments);
+    va_end(arguments);
+    strncat(error->text, ": ", sizeof error->text - strlen(error->text) - 1);
+    strncat(error->text, old, sizeof error->text - strlen(error->text) - 1);
+    return error->status;
+}
+
+int kvr_status_exit(enum kvr_status status)
+{
+    switch (status) {
+    case KVR_OK:
+    case KVR_END:
+        return 0;
+    case KVR_BAD_INPUT:
+        return 1;
+    case KVR_BAD_USAGE:
+        return 2;
+    case KVR_UNSUPPORTED:
+        return 4;
+    case KVR_IO:
+    case KVR_NO_MEMORY:
+        break;
+    }
+    return 3;
+}
+
+char *kvr_printable(char *out, size_t size, const char *text, size_t length)
+{
+    static const char hexadecimal[] = "0123456789abcdef";
+    size_t used = 0;
+
+    for (size_t i = 0; i < length; i++) {
+        unsigned char byte = (unsigned char)text[i];
+        bool control = byte < 0x20 || byte == 0x7f;
+        if (used + (control ? 4 : 1) >= size)
+            break;
+        if (control) {
+            out[used++] = '\\';
+            out[used++] = 'x';
+            out[used++] = hexadecimal[byte >> 4];
+            out[used++] = hexadecimal[byte & 15];
+        } else {
+            out[used++] = (char)byte;
+        }
+    }
+    if (size)
+        out[used] = '\0';
+    return out;
+}

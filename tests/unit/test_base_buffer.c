@@ -1,0 +1,82 @@
+#include "base/buffer.h"
+#include "tests/unit/unit.h"
+
+static void appends_grow_and_keep_what_was_there(void **state)
+{
+    struct kvr_buffer buffer = {0};
+
+    (void)state;
+    for (int i = 0; i < 1000; i++) {
+        kvr_buffer_append_u64(&buffer, (uint64_t)i);
+        kvr_buffer_append_byte(&buffer, ' ');
+    }
+    assert_false(buffer.failed);
+    assert_memory_equal(buffer.data, "0 1 2 3 ", 8);
+    assert_string_equal(kvr_buffer_text(&buffer) + buffer.length - 8, "998 999 ");
+    kvr_buffer_release(&buffer);
+}
+
+static void u64_limits_are_written_exactly(void **state)
+{
+    struct kvr_buffer buffer = {0};
+
+    (void)state;
+    kvr_buffer_append_u64(&buffer, 0);
+    kvr_buffer_append_byte(&buffer, ',');
+    kvr_buffer_append_u64(&buffer, UINT64_MAX);
+    assert_string_equal(kvr_buffer_text(&buffer), "0,18446744073709551615");
+    kvr_buffer_release(&buffer);
+}
+
+static void a_failed_append_is_remembered_and_changes_nothing(void **state)
+{
+    struct kvr_buffer buffer = {0};
+
+    (void)state;
+    kvr_buffer_append_text(&buffer, "kept");
+    assert_false(kvr_buffer_reserve(&buffer, SIZE_MAX - 2));
+    assert_true(buffer.failed);
+    assert_int_equal(buffer.length, 4);
+    assert_null(kvr_buffer_text(&buffer));
+    kvr_buffer_clear(&buffer);
+    kvr_buffer_append_format(&buffer, "%s-%d", "again", 7);
+    assert_string_equal(kvr_buffer_text(&buffer), "again-7");
+    kvr_buffer_release(&buffer);
+}
+
+static void control_bytes_never_reach_a_terminal(void **state)
+{
+    char out[32];
+
+    (void)state;
+    assert_string_equal(kvr_printable(out, sizeof out, "a\x1b[2J\n", 6), "a\\x1b[2J\\x0a");
+    assert_string_equal(kvr_printable(out, 4, "\x01", 1), "");
+    assert_string_equal(kvr_printable(out, 5, "\x01z", 2), "\\x01");
+}
+
+static void errors_carry_context_and_exit_status(void **state)
+{
+    struct kvr_error error;
+
+    (void)state;
+    assert_int_equal(kvr_error_set(&error, KVR_BAD_INPUT, "member '%s' is missing", "id"),
+        KVR_BAD_INPUT);
+    kvr_error_prefix(&error, "%s:%d", "trace", 3);
+    assert_string_equal(error.text, "trace:3: member 'id' is missing");
+    assert_int_equal(kvr_status_exit(error.status), 1);
+    assert_int_equal(kvr_status_exit(KVR_BAD_USAGE), 2);
+    assert_int_equal(kvr_status_exit(KVR_IO), 3);
+    assert_int_equal(kvr_error_set(NULL, KVR_IO, "no place for text"), KVR_IO);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(appends_grow_and_keep_what_was_there),
+        cmocka_unit_test(u64_limits_are_written_exactly),
+        cmocka_unit_test(a_failed_append_is_remembered_and_changes_nothing),
+        cmocka_unit_test(control_bytes_never_reach_a_terminal),
+        cmocka_unit_test(errors_carry_context_and_exit_status),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
