@@ -59,7 +59,7 @@ struct kvr_cache_request {
     size_t output_id_count;
     uint64_t input_tokens;
     uint64_t output_tokens; /* those that get a KV slot, see replay.h; a bound for output() */
-    uint32_t block_tokens;  /* tokens an id; engines refuse what they cannot regroup */
+    uint32_t block_tokens;  /* tokens an id */
     int32_t priority;       /* larger is kept longer, where the engine looks at it */
     double time_ms;
 };
@@ -113,9 +113,9 @@ struct kvr_pin {
 };
 
 struct kvr_cache_stats {
-    uint64_t requests, admitted; /* calls of admit(), and those it said yes to */
-    uint64_t prompt_blocks;      /* full blocks of the admitted prompts that had an id */
-    uint64_t prompt_tokens;      /* of the admitted */
+    uint64_t admitted;      /* requests that admit() said yes to */
+    uint64_t prompt_blocks; /* full blocks of their prompts that had an id */
+    uint64_t prompt_tokens;
     uint64_t hit_blocks[KVR_MEDIUM_COUNT];
     uint64_t hit_tokens[KVR_MEDIUM_COUNT];
     uint64_t inserted_blocks[KVR_MEDIUM_COUNT]; /* = evicted + cleared + resident */
@@ -130,6 +130,7 @@ struct kvr_cache_stats {
 };
 
 struct kvr_cache;
+struct kvr_regrouped;
 
 typedef void kvr_cache_visit(void *context, uint64_t id);
 typedef void kvr_cache_visit_free(void *context, bool has_id, uint64_t id);
@@ -161,9 +162,11 @@ struct kvr_engine {
     void (*destroy)(struct kvr_cache *cache);
 };
 
-/* The first member of every engine's own struct. */
+/* The first member of every engine's own struct; kvr_cache_create() fills it after create(). */
 struct kvr_cache {
     const struct kvr_engine *engine;
+    uint32_t block_tokens;
+    struct kvr_regrouped *regrouped; /* made when a request first needs it */
 };
 
 /* The engines, in the order in which help lists them. */
@@ -181,13 +184,11 @@ enum kvr_status kvr_cache_create(const struct kvr_engine *engine,
 void kvr_cache_destroy(struct kvr_cache *cache);
 
 /* Looks the prompt up, makes room, and takes what the request needs from the start. Where it is not
- * admitted the cache is as before, but for evictions that the real engine lets stand (SGLang). */
-static inline enum kvr_status kvr_cache_admit(struct kvr_cache *cache,
-    const struct kvr_cache_request *request, struct kvr_admission *admission,
-    struct kvr_error *error)
-{
-    return cache->engine->admit(cache, request, admission, error);
-}
+ * admitted the cache is as before, but for evictions that the real engine lets stand (SGLang). A
+ * request whose ids stand for more or fewer tokens than a block of the cache is regrouped first
+ * (regroup.h); KVR_BAD_INPUT where neither size is a multiple of the other. */
+enum kvr_status kvr_cache_admit(struct kvr_cache *cache, const struct kvr_cache_request *request,
+    struct kvr_admission *admission, struct kvr_error *error);
 
 /* The live request generates `tokens` more. *made < tokens: out of blocks after so many; finish
  * another live request and call again for the rest, or stop. */
