@@ -11,6 +11,10 @@
 
 #include <stddef.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 enum kvr_status {
     KVR_OK = 0,
     KVR_END,         /* nothing more to read; not a failure, carries no text */
@@ -51,5 +55,9 @@ int kvr_status_exit(enum kvr_status status);
 /* Copies text so that it is safe on a terminal: control bytes become \xNN, and at most size - 1
  * bytes are written, always terminated. Returns out. */
 char *kvr_printable(char *out, size_t size, const char *text, size_t length);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

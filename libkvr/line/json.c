@@ -1,0 +1,491 @@
+/* Access to values inside checked JSON: these functions trust the syntax and only look around. */
+#include "line/json.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static inline const char *skip_space(const char *at)
+{
+    while (*at == ' ' || *at == '\t' || *at == '\n' || *at == '\r')
+        at++;
+    return at;
+}
+
+/* The byte after the string whose opening quote is at `at`. */
+static const char *string_end(const char *at)
+{
+    for (at++; *at != '"'; at++) {
+        if (*at == '\\')
+            at++;
+    }
+    return at + 1;
+}
+
+static const char *value_end(const char *at)
+{
+    int depth = 0;
+
+    if (*at == '"')
+        return string_end(at);
+    if (*at != '{' && *at != '[') {
+        while (!strchr(",]} \t\r\n", *at))
+            at++;
+        return at;
+    }
+    for (;;) {
+        switch (*at) {
+        case '"':
+            at = string_end(at);
+            continue;
+        case '{':
+        case '[':
+            depth++;
+            break;
+        case '}':
+        case ']':
+            if (--depth == 0)
+                return at + 1;
+            break;
+        }
+        at++;
+    }
+}
+
+static enum kvr_type type_of(char first)
+{
+    switch (first) {
+    case '"':
+        return KVR_STRING;
+    case '{':
+        return KVR_OBJECT;
+    case '[':
+        return KVR_ARRAY;
+    case 't':
+        return KVR_TRUE;
+    case 'f':
+        return KVR_FALSE;
+    case 'n':
+        return KVR_NULL;
+    default:
+        return KVR_NUMBER;
+    }
+}
+
+static struct kvr_value value_at(const char *at)
+{
+    return (struct kvr_value){at, (size_t)(value_end(at) - at), type_of(*at)};
+}
+
+struct kvr_cursor kvr_value_open(struct kvr_value container)
+{
+    struct kvr_cursor cursor = {NULL, NULL};
+
+    if (container.type == KVR_ARRAY || container.type == KVR_OBJECT) {
+        cursor.at = container.text + 1;
+        cursor.end = container.text + container.length - 1;
+    }
+    return cursor;
+}
+
+/* Moves to the next item's first byte, over whitespace and a comma; false at the end. */
+static bool next_item(struct kvr_cursor *cursor)
+{
+    if (!cursor->at)
+        return false;
+    cursor->at = skip_space(cursor->at);
+    if (cursor->at < cursor->end && *cursor->at == ',')
+        cursor->at = skip_space(cursor->at + 1);
+    return cursor->at < cursor->end;
+}
+
+bool kvr_next_element(struct kvr_cursor *cursor, struct kvr_value *element)
+{
+    if (!next_item(cursor))
+        return false;
+    *element = value_at(cursor->at);
+    cursor->at = element->text + element->length;
+    return true;
+}
+
+bool kvr_next_member(struct kvr_cursor *cursor, struct kvr_member *member)
+{
+    if (!next_item(cursor))
+        return false;
+    member->name = value_at(cursor->at);
+    const char *colon = skip_space(member->name.text + member->name.length);
+    member->value = value_at(skip_space(colon + 1));
+    cursor->at = member->value.text + member->value.length;
+    return true;
+}
+
+struct kvr_value kvr_value_get(struct kvr_value object, const char *name)
+{
+    struct kvr_value found = {NULL, 0, KVR_ABSENT};
+    struct kvr_cursor cursor;
+    struct kvr_member member;
+
+    if (object.type != KVR_OBJECT)
+        return found;
+    cursor = kvr_value_open(object);
+    while (kvr_next_member(&cursor, &member)) {
+        if (kvr_value_is(member.name, name))
+            found = member.value;
+    }
+    return found;
+}
+
+/* A number's sign, its digits as one integer and the power of ten they stand for. */
+static bool whole_number(struct kvr_value value, bool *negative, uint64_t *magnitude)
+{
+    const char *at = value.text, *end = value.text + value.length;
+    uint64_t number = 0;
+    long exponent = 0, point = 0, zeros = 0;
+
+    if (value.type != KVR_NUMBER)
+        return false;
+    *negative = *at == '-';
+    at += *negative;
+    for (bool fraction = false; at < end && *at != 'e' && *at != 'E'; at++) {
+        if (*at == '.') {
+            fraction = true;
+            continue;
+        }
+        point += fraction;
+        if (*at == '0') { /* held back: trailing zeros of a fraction do not count */
+            zeros++;
+            continue;
+        }
+        for (zeros++; zeros > 0; zeros--) {
+            uint64_t digit = zeros == 1 ? (uint64_t)(*at - '0') : 0;
+            if (__builtin_mul_overflow(number, 10, &number) ||
+                __builtin_add_overflow(number, digit, &number))
+                return false;
+        }
+    }
+    if (at < end) {
+        exponent = strtol(at + 1, NULL, 10); /* ends at the comma or bracket behind it */
+        if (exponent > 100000 || exponent < -100000)
+            exponent = exponent > 0 ? 100000 : -100000;
+    }
+    exponent += zeros - point;
+    if (number == 0)
+        exponent = 0;
+    if (exponent < 0 || exponent > 20)
+        return false;
+    for (; exponent > 0; exponent--) {
+        if (__builtin_mul_overflow(number, 10, &number))
+            return false;
+    }
+    *magnitude = number;
+    return true;
+}
+
+bool kvr_value_u64(struct kvr_value value, uint64_t *number)
+{
+    bool negative;
+    uint64_t magnitude;
+
+    if (value.type == KVR_NUMBER && value.length <= 19) {
+        uint64_t plain = 0;
+        size_t i = 0;
+        for (; i < value.length && (unsigned)(value.text[i] - '0') <= 9; i++)
+            plain = plain * 10 + (uint64_t)(value.text[i] - '0');
+        if (i == value.length) {
+            *number = plain;
+            return true;
+        }
+    }
+    if (!whole_number(value, &negative, &magnitude) || (negative && magnitude))
+        return false;
+    *number = magnitude;
+    return true;
+}
+
+bool kvr_value_i64(struct kvr_value value, int64_t *number)
+{
+    bool negative;
+    uint64_t magnitude;
+
+    if (!whole_number(value, &negative, &magnitude) || magnitude > (uint64_t)INT64_MAX + negative)
+        return false;
+    *number = (int64_t)(negative ? 0 - magnitude : magnitude);
+    return true;
+}
+
+bool kvr_value_double(struct kvr_value value, double *number)
+{
+    if (value.type != KVR_NUMBER)
+        return false;
+    if (value.length <= 15) { /* whole and exact: the common case, without strtod */
+        uint64_t plain = 0;
+        size_t i = 0;
+        for (; i < value.length && (unsigned)(value.text[i] - '0') <= 9; i++)
+            plain = plain * 10 + (uint64_t)(value.text[i] - '0');
+        if (i == value.length) {
+            *number = (double)plain;
+            return true;
+        }
+    }
+    /* JSON's numbers are all strtod's, and a value in checked text ends at a byte that is neither. */
+    *number = strtod(value.text, NULL);
+    return isfinite(*number);
+}
+
+static unsigned hexadecimal4(const char *at)
+{
+    unsigned code = 0;
+
+    for (int i = 0; i < 4; i++) {
+        unsigned digit = (unsigned char)at[i];
+        code = code << 4 | (digit <= '9' ? digit - '0' : (digit | 0x20) - 'a' + 10);
+    }
+    return code;
+}
+
+static size_t write_utf8(char *out, unsigned code)
+{
+    if (code < 0x80) {
+        out[0] = (char)code;
+        return 1;
+    }
+    if (code < 0x800) {
+        out[0] = (char)(0xc0 | code >> 6);
+        out[1] = (char)(0x80 | (code & 0x3f));
+        return 2;
+    }
+    if (code < 0x10000) {
+        out[0] = (char)(0xe0 | code >> 12);
+        out[1] = (char)(0x80 | (code >> 6 & 0x3f));
+        out[2] = (char)(0x80 | (code & 0x3f));
+        return 3;
+    }
+    out[0] = (char)(0xf0 | code >> 18);
+    out[1] = (char)(0x80 | (code >> 12 & 0x3f));
+    out[2] = (char)(0x80 | (code >> 6 & 0x3f));
+    out[3] = (char)(0x80 | (code & 0x3f));
+    return 4;
+}
+
+/* Decodes the escape whose backslash is at `at`; writes at most four bytes. */
+static const char *decode_escape(const char *at, char *out, size_t *size)
+{
+    static const char plain[] = "\"\"\\\\//b\bf\fn\nr\rt\t";
+    const char *end = at + 2;
+
+    if (at[1] != 'u') {
+        for (const char *pair = plain; *pair; pair += 2) {
+            if (pair[0] == at[1])
+                out[0] = pair[1];
+        }
+        *size = 1;
+        return end;
+    }
+    unsigned code = hexadecimal4(at + 2);
+    end = at + 6;
+    if (code >= 0xd800 && code < 0xdc00 && end[0] == '\\' && end[1] == 'u') {
+        unsigned low = hexadecimal4(end + 2);
+        if (low >= 0xdc00 && low < 0xe000) {
+            code = 0x10000 + ((code - 0xd800) << 10) + (low - 0xdc00);
+            end += 6;
+        }
+    }
+    if (code >= 0xd800 && code < 0xe000)
+        code = 0xfffd;
+    *size = write_utf8(out, code);
+    return end;
+}
+
+bool kvr_value_string(struct kvr_value value, struct kvr_buffer *out)
+{
+    if (value.type != KVR_STRING)
+        return false;
+    const char *at = value.text + 1, *end = value.text + value.length - 1;
+    if (!kvr_buffer_reserve(out, value.length))
+        return false;
+    char *to = out->data + out->length;
+    while (at < end) {
+        const char *escape = memchr(at, '\\', (size_t)(end - at));
+        size_t length = (size_t)((escape ? escape : end) - at);
+        memcpy(to, at, length);
+        to += length;
+        at += length;
+        if (escape) {
+            at = decode_escape(at, to, &length);
+            to += length;
+        }
+    }
+    out->length = (size_t)(to - out->data);
+    return true;
+}
+
+bool kvr_value_text(struct kvr_value value, struct kvr_buffer *scratch, struct kvr_text *text)
+{
+    if (value.type != KVR_STRING)
+        return false;
+    text->text = value.text + 1;
+    text->length = value.length - 2;
+    if (!memchr(text->text, '\\', text->length))
+        return true;
+    kvr_buffer_clear(scratch);
+    if (!kvr_value_string(value, scratch))
+        return false;
+    text->text = scratch->data;
+    text->length = scratch->length;
+    return true;
+}
+
+bool kvr_value_is(struct kvr_value value, const char *text)
+{
+    if (value.type != KVR_STRING)
+        return false;
+    const char *at = value.text + 1, *end = value.text + value.length - 1;
+    while (at < end) {
+        char bytes[4];
+        size_t size = 1;
+        if (*at == '\\')
+            at = decode_escape(at, bytes, &size);
+        else
+            bytes[0] = *at++;
+        if (strncmp(text, bytes, size) != 0 || memchr(bytes, '\0', size))
+            return false;
+        text += size;
+    }
+    return *text == '\0';
+}
+
+ptrdiff_t kvr_value_u64s(struct kvr_value value, uint64_t *numbers)
+{
+    if (value.type != KVR_ARRAY)
+        return -1;
+    const char *at = value.text + 1, *end = value.text + value.length - 1;
+    ptrdiff_t count = 0;
+
+    for (at = skip_space(at); at < end; count++) {
+        const char *start = at;
+        uint64_t number = 0;
+        unsigned digit;
+        while ((digit = (unsigned)(*at - '0')) <= 9) {
+            number = number * 10 + digit;
+            at++;
+        }
+        if (at - start > 19 || at == start || (*at != ',' && at != end)) {
+            struct kvr_value element = value_at(start);
+            if (!kvr_value_u64(element, &number))
+                return -1;
+            at = skip_space(start + element.length);
+        }
+        numbers[count] = number;
+        if (at < end)
+            at++; /* the comma */
+        if (*at == ' ') {
+            at++;
+            if (*at == ' ' || *at == '\t' || *at == '\r' || *at == '\n')
+                at = skip_space(at);
+        }
+        else if (*at == '\t' || *at == '\r' || *at == '\n')
+            at = skip_space(at);
+    }
+    return count;
+}
+
+/* Bytes of the valid UTF-8 sequence at `at`, 0 when there is none. */
+static size_t utf8_length(const unsigned char *at, size_t left)
+{
+    if (at[0] < 0x80)
+        return 1;
+    if (at[0] < 0xc2 || at[0] > 0xf4 || left < 2 || (at[1] & 0xc0) != 0x80)
+        return 0;
+    if (at[0] < 0xe0)
+        return 2;
+    if (left < 3 || (at[2] & 0xc0) != 0x80)
+        return 0;
+    if (at[0] < 0xf0) {
+        bool overlong = at[0] == 0xe0 && at[1] < 0xa0, surrogate = at[0] == 0xed && at[1] > 0x9f;
+        return overlong || surrogate ? 0 : 3;
+    }
+    if (left < 4 || (at[3] & 0xc0) != 0x80 || (at[0] == 0xf0 && at[1] < 0x90) ||
+        (at[0] == 0xf4 && at[1] > 0x8f))
+        return 0;
+    return 4;
+}
+
+void kvr_json_write_string(struct kvr_buffer *out, const char *text, size_t length)
+{
+    static const char hexadecimal[] = "0123456789abcdef";
+    size_t plain = 0; /* start of the run not yet appended */
+
+    kvr_buffer_append_byte(out, '"');
+    for (size_t i = 0; i < length;) {
+        unsigned char byte = (unsigned char)text[i];
+        size_t size = 1;
+        if (byte >= 0x20 && byte != '"' && byte != '\\') {
+            size = utf8_length((const unsigned char *)text + i, length - i);
+            if (size) {
+                i += size;
+                continue;
+            }
+        }
+        kvr_buffer_append(out, text + plain, i - plain);
+        if (size == 0) {
+            kvr_buffer_append(out, "\xef\xbf\xbd", 3);
+        } else if (byte == '"' || byte == '\\') {
+            char pair[2] = {'\\', (char)byte};
+            kvr_buffer_append(out, pair, 2);
+        } else if (strchr("\b\f\n\r\t", byte) && byte) {
+            char pair[2] = {'\\', "btn\0fr"[byte - '\b']};
+            kvr_buffer_append(out, pair, 2);
+        } else {
+            char code[6] = {'\\', 'u', '0', '0', hexadecimal[byte >> 4], hexadecimal[byte & 15]};
+            kvr_buffer_append(out, code, 6);
+        }
+        plain = ++i;
+    }
+    kvr_buffer_append(out, text + plain, length - plain);
+    kvr_buffer_append_byte(out, '"');
+}
+
+void kvr_json_write_double(struct kvr_buffer *out, double number)
+{
+    char digits[40];
+
+    if (!isfinite(number)) {
+        kvr_buffer_append_text(out, "null");
+        return;
+    }
+    if (number == trunc(number) && fabs(number) < 1e15) {
+        kvr_buffer_append_format(out, "%.0f", number == 0 ? 0 : number);
+        return;
+    }
+    for (int precision = 15; precision <= 17; precision++) {
+        snprintf(digits, sizeof digits, "%.*g", precision, number);
+        if (strtod(digits, NULL) == number)
+            break;
+    }
+    kvr_buffer_append_text(out, digits);
+}
+
+void kvr_json_write_fixed(struct kvr_buffer *out, double number, int decimals)
+{
+    static const double powers[] = {1, 10, 100, 1000, 1e4, 1e5, 1e6};
+    double scaled = fabs(number) * powers[decimals];
+
+    if (!(scaled < 9e15)) {
+        kvr_json_write_double(out, number);
+        return;
+    }
+    uint64_t digits = (uint64_t)llrint(scaled);
+    uint64_t unit = (uint64_t)powers[decimals];
+    if (number < 0 && digits)
+        kvr_buffer_append_byte(out, '-');
+    kvr_buffer_append_u64(out, digits / unit);
+    uint64_t fraction = digits % unit;
+    if (fraction) {
+        kvr_buffer_append_byte(out, '.');
+        while (fraction) {
+            unit /= 10;
+            kvr_buffer_append_byte(out, (char)('0' + fraction / unit));
+            fraction %= unit;
+        }
+    }
+}

@@ -1,0 +1,292 @@
+/*
+ * The grammar of JSON over the positions that simdjson found: a loop over tokens with one bit of
+ * state per level (object or array) and what may come next. Every byte between two tokens is either
+ * part of the first one or whitespace, so each scalar is checked up to the next position.
+ */
+#include "line/json.h"
+
+#include <stdlib.h>
+
+enum expect {
+    EXPECT_VALUE,
+    EXPECT_VALUE_OR_END, /* after [ */
+    EXPECT_NAME,
+    EXPECT_NAME_OR_END, /* after { */
+    EXPECT_COMMA_OR_END,
+};
+
+struct walk {
+    const char *text;
+    const uint32_t *positions;
+    size_t count;
+    struct kvr_members *members;
+    bool no_memory;
+};
+
+static inline bool is_space(char byte)
+{
+    return byte == ' ' || byte == '\t' || byte == '\n' || byte == '\r';
+}
+
+/* The end of the scalar that starts at `start`, whose next token is at `limit`. */
+static inline size_t trim(const char *text, size_t limit)
+{
+    while (is_space(text[limit - 1]))
+        limit--;
+    return limit;
+}
+
+static bool escapes_valid(const char *at, const char *end)
+{
+    while ((at = memchr(at, '\\', (size_t)(end - at)))) {
+        if (++at == end)
+            return false;
+        if (*at == 'u') {
+            if (end - at < 5)
+                return false;
+            for (int i = 1; i <= 4; i++) {
+                char digit = at[i] | 0x20;
+                if (!((at[i] >= '0' && at[i] <= '9') || (digit >= 'a' && digit <= 'f')))
+                    return false;
+            }
+            at += 5;
+        } else if (strchr("\"\\/bfnrt", *at) && *at) {
+            at++;
+        } else {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* A string from its opening quote to the last byte before the next token. */
+static inline bool string_valid(const char *text, size_t start, size_t end)
+{
+    return end - start >= 2 && text[end - 1] == '"' &&
+           escapes_valid(text + start + 1, text + end - 1);
+}
+
+static bool number_valid(const char *at, const char *end)
+{
+    if (at < end && *at == '-')
+        at++;
+    if (at == end || *at < '0' || *at > '9')
+        return false;
+    if (*at++ != '0') {
+        while (at < end && *at >= '0' && *at <= '9')
+            at++;
+    }
+    if (at < end && *at == '.') {
+        const char *start = ++at;
+        while (at < end && *at >= '0' && *at <= '9')
+            at++;
+        if (at == start)
+            return false;
+    }
+    if (at < end && (*at == 'e' || *at == 'E')) {
+        if (++at < end && (*at == '+' || *at == '-'))
+            at++;
+        const char *start = at;
+        while (at < end && *at >= '0' && *at <= '9')
+            at++;
+        if (at == start)
+            return false;
+    }
+    return at == end;
+}
+
+static enum kvr_type scalar_type(const char *text, size_t start, size_t end)
+{
+    size_t length = end - start;
+
+    switch (text[start]) {
+    case '"':
+        return string_valid(text, start, end) ? KVR_STRING : KVR_ABSENT;
+    case 't':
+        return length == 4 && memcmp(text + start, "true", 4) == 0 ? KVR_TRUE : KVR_ABSENT;
+    case 'f':
+        return length == 5 && memcmp(text + start, "false", 5) == 0 ? KVR_FALSE : KVR_ABSENT;
+    case 'n':
+        return length == 4 && memcmp(text + start, "null", 4) == 0 ? KVR_NULL : KVR_ABSENT;
+    default:
+        return number_valid(text + start, text + end) ? KVR_NUMBER : KVR_ABSENT;
+    }
+}
+
+/*
+ * Arrays of plain numbers are most of the bytes of a trace. From token i (a value inside an array)
+ * on, takes "number ," pairs as long as they are only digits followed at once by their comma.
+ * Returns the token to go on with, which is a value again.
+ */
+static inline size_t skip_plain_numbers(const struct walk *walk, size_t i)
+{
+    const char *text = walk->text;
+
+    while (i + 2 < walk->count) {
+        const char *at = text + walk->positions[i];
+        const char *comma = text + walk->positions[i + 1];
+        unsigned first = (unsigned)(*at - '0');
+        size_t length = (size_t)(comma - at);
+        if (*comma != ',' || first > 9 || (first == 0 && length > 1) || length > 20)
+            break;
+        for (at++; at < comma && (unsigned)(*at - '0') <= 9; at++)
+            ;
+        if (at != comma)
+            break;
+        i += 2;
+    }
+    return i;
+}
+
+static struct kvr_member *add_member(struct walk *walk)
+{
+    struct kvr_members *members = walk->members;
+
+    if (members->count == members->capacity) {
+        size_t capacity = members->capacity ? members->capacity * 2 : 32;
+        struct kvr_member *items = realloc(members->items, capacity * sizeof *items);
+        if (!items) {
+            walk->no_memory = true;
+            return NULL;
+        }
+        members->items = items;
+        members->capacity = capacity;
+    }
+    return &members->items[members->count++];
+}
+
+/* Returns the offset at which the text stops being JSON, or SIZE_MAX when it is JSON throughout.
+ * *root_end is where the root value ends. */
+static size_t walk_tokens(struct walk *walk, enum kvr_type *root, size_t *root_end)
+{
+    uint64_t in_object[KVR_JSON_DEPTH / 64 + 1];
+    const char *text = walk->text;
+    const uint32_t *positions = walk->positions;
+    enum expect expect = EXPECT_VALUE;
+    struct kvr_member *member = NULL;
+    size_t depth = 0;
+    size_t i = 0;
+
+    while (i < walk->count) {
+        size_t at = positions[i];
+        char byte = text[at];
+        bool object = depth && (in_object[depth / 64] >> (depth % 64) & 1);
+        enum kvr_type type;
+        size_t end;
+
+        switch (expect) {
+        case EXPECT_NAME_OR_END:
+            if (byte == '}')
+                goto close;
+            /* fall through */
+        case EXPECT_NAME:
+            if (byte != '"' || i + 1 >= walk->count || text[positions[i + 1]] != ':')
+                return at;
+            end = trim(text, positions[i + 1]);
+            if (!string_valid(text, at, end))
+                return at;
+            if (depth == 1 && walk->members) {
+                member = add_member(walk);
+                if (!member)
+                    return at;
+                member->name = (struct kvr_value){text + at, end - at, KVR_STRING};
+            }
+            i += 2;
+            expect = EXPECT_VALUE;
+            continue;
+        case EXPECT_COMMA_OR_END:
+            if (byte == ',') {
+                expect = object ? EXPECT_NAME : EXPECT_VALUE;
+                i++;
+                if (!object) {
+                    i = skip_plain_numbers(walk, i);
+                }
+                continue;
+            }
+            if (byte != (object ? '}' : ']'))
+                return at;
+            goto close;
+        case EXPECT_VALUE_OR_END:
+            if (byte == ']')
+                goto close;
+            i = skip_plain_numbers(walk, i);
+            at = positions[i];
+            byte = text[at];
+            /* fall through */
+        case EXPECT_VALUE:
+            break;
+        }
+        if (byte == '{' || byte == '[') {
+            type = byte == '{' ? KVR_OBJECT : KVR_ARRAY;
+            if (depth == 0)
+                *root = type;
+            else if (depth == 1 && member)
+                member->value = (struct kvr_value){text + at, 0, type};
+            if (++depth > KVR_JSON_DEPTH)
+                return at;
+            uint64_t bit = (uint64_t)1 << (depth % 64);
+            in_object[depth / 64] =
+                (in_object[depth / 64] & ~bit) | (type == KVR_OBJECT ? bit : 0);
+            expect = type == KVR_OBJECT ? EXPECT_NAME_OR_END : EXPECT_VALUE_OR_END;
+            i++;
+            continue;
+        }
+        end = trim(text, positions[i + 1]);
+        type = scalar_type(text, at, end);
+        if (type == KVR_ABSENT)
+            return at;
+        if (depth == 1 && member) {
+            member->value = (struct kvr_value){text + at, end - at, type};
+        } else if (depth == 0) {
+            *root = type;
+            *root_end = end;
+            return i + 1 == walk->count ? SIZE_MAX : positions[i + 1];
+        }
+        expect = EXPECT_COMMA_OR_END;
+        i++;
+        continue;
+    close:
+        depth--;
+        i++;
+        if (depth == 0) {
+            *root_end = at + 1;
+            return i == walk->count ? SIZE_MAX : positions[i];
+        }
+        if (depth == 1 && member)
+            member->value.length = (size_t)(text + at + 1 - member->value.text);
+        expect = EXPECT_COMMA_OR_END;
+    }
+    return positions[walk->count];
+}
+
+enum kvr_status kvr_json_check(struct kvr_structure *structure, const char *text, size_t length,
+    struct kvr_value *value, struct kvr_members *members, struct kvr_error *error)
+{
+    struct walk walk = {.text = text, .members = members};
+    size_t root_end = 0;
+
+    if (length > UINT32_MAX - 64)
+        return kvr_error_set(error, KVR_BAD_INPUT, "longer than 4 GiB");
+    enum kvr_status status =
+        kvr_structure_find(structure, text, length, &walk.positions, &walk.count, error);
+    if (status != KVR_OK)
+        return status;
+    if (members)
+        members->count = 0;
+    size_t wrong = walk_tokens(&walk, &value->type, &root_end);
+    if (walk.no_memory)
+        return kvr_error_memory(error);
+    if (wrong == length)
+        return kvr_error_set(error, KVR_BAD_INPUT, "the JSON ends too early");
+    if (wrong != SIZE_MAX)
+        return kvr_error_set(error, KVR_BAD_INPUT, "not JSON at byte %zu", wrong + 1);
+    value->text = text + walk.positions[0];
+    value->length = root_end - walk.positions[0];
+    return KVR_OK;
+}
+
+void kvr_members_release(struct kvr_members *members)
+{
+    free(members->items);
+    memset(members, 0, sizeof *members);
+}
