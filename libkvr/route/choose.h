@@ -1,0 +1,68 @@
+/*
+ * What many policies do with the candidates: the least loaded, the load's spread, predictions.
+ * Loads are compared relative to the workers' weights. Ties go to the worker whose newest placement
+ * is oldest, so equal workers take turns and no tie falls on one worker for ever.
+ */
+#ifndef KVR_ROUTE_CHOOSE_H
+#define KVR_ROUTE_CHOOSE_H
+
+#include "route/policy.h"
+
+/* Requests on the worker for each unit of its weight. */
+static inline double kvr_route_load(const struct kvr_route_view *view, uint32_t worker)
+{
+    return kvr_worker_load(view->fleet, worker) / view->fleet->workers[worker].weight;
+}
+
+/* Its newest placement is older: the tie-break. */
+static inline bool kvr_route_rested(
+    const struct kvr_route_view *view, uint32_t worker, uint32_t than)
+{
+    return view->fleet->workers[worker].last_placed < view->fleet->workers[than].last_placed;
+}
+
+/* The candidate with the least load. */
+uint32_t kvr_route_least_loaded(const struct kvr_route_view *view);
+
+struct kvr_route_spread {
+    double least, most, mean, deviation; /* of the candidates' loads; population deviation */
+};
+
+struct kvr_route_spread kvr_route_spread(const struct kvr_route_view *view);
+
+/* The candidate of the longest match; among equals the least loaded. KVR_NO_WORKER: none matches.
+ */
+uint32_t kvr_route_best_match(const struct kvr_route_view *view);
+
+/* Tokens of the prompt that a worker would have to compute: at least one, as an engine recomputes
+ * the last token of a prompt found whole. */
+static inline double kvr_route_new_tokens(const struct kvr_route_request *request, uint32_t matched)
+{
+    return matched < request->input_tokens ? (double)(request->input_tokens - matched) : 1;
+}
+
+/* Predicted ms to compute the prompt on a worker of that weight with `matched` tokens cached. */
+static inline double kvr_route_prefill_ms(
+    const struct kvr_route_view *view, uint32_t worker, uint32_t matched)
+{
+    double new_tokens = kvr_route_new_tokens(view->request, matched);
+
+    return kvr_cost_prefill_ms(
+               view->cost, new_tokens, (double)view->request->input_tokens - new_tokens) /
+           view->fleet->workers[worker].weight;
+}
+
+/* The same with what loading the match from slower tiers takes. */
+double kvr_route_prompt_ms(const struct kvr_route_view *view, uint32_t worker);
+
+/* Output tokens, or what stands for them. */
+static inline double kvr_route_output_tokens(const struct kvr_route_view *view)
+{
+    return view->request->output_tokens ? view->request->output_tokens
+                                        : view->default_output_tokens;
+}
+
+/* Predicted time between tokens on a worker with one more request of this size. */
+double kvr_route_tbt_ms(const struct kvr_route_view *view, uint32_t worker);
+
+#endif
