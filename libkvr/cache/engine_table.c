@@ -2,9 +2,11 @@
 #include "cache/engine.h"
 
 extern const struct kvr_engine kvr_engine_vllm;
+extern const struct kvr_engine kvr_engine_sglang;
 
 const struct kvr_engine *const kvr_engines[] = {
     &kvr_engine_vllm,
+    &kvr_engine_sglang,
 };
 
 const size_t kvr_engine_count = sizeof kvr_engines / sizeof *kvr_engines;

@@ -181,11 +181,25 @@ static void vllm_shared(void **state)
     check_shared("vllm");
 }
 
+static void sglang_slices(void **state)
+{
+    (void)state;
+    assert_true(check_folder("tests/data/engines", "sglang") >= 4);
+}
+
+static void sglang_shared(void **state)
+{
+    (void)state;
+    check_shared("sglang");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(vllm_slices),
         cmocka_unit_test(vllm_shared),
+        cmocka_unit_test(sglang_slices),
+        cmocka_unit_test(sglang_shared),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
