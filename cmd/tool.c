@@ -15,8 +15,8 @@
 enum { PROGRESS_EVERY_MS = 500, PROGRESS_CHECK_LINES = 1024 };
 
 /* Set by signal handlers: the one mutable state that a program cannot hand around. */
-static volatile int interrupted;    /* SIGINT or SIGTERM, its number */
-static volatile int woken;          /* any signal that somebody waits for */
+static volatile int interrupted; /* SIGINT or SIGTERM, its number */
+static volatile int woken;       /* any signal that somebody waits for */
 static volatile int caught[NSIG];
 
 static const struct kvr_option common_options[] = {
@@ -162,8 +162,8 @@ static void flush_before_wait(void *context)
 }
 
 /* Help and the like go to standard output, whose failure counts as any other. */
-static int print_wish(struct tool *tool, const struct kvr_option_group *groups,
-    enum kvr_options_wish wish)
+static int print_wish(
+    struct tool *tool, const struct kvr_option_group *groups, enum kvr_options_wish wish)
 {
     struct kvr_error error = {0};
 
@@ -212,8 +212,8 @@ int tool_begin_without_input(struct tool *tool, const struct kvr_program *progra
         kvr_error_memory(&error);
         return tool_fail(tool, &error);
     }
-    enum kvr_status status = kvr_options_parse(
-        all, argc, argv, tool->operands, &tool->operand_count, &wish, &error);
+    enum kvr_status status =
+        kvr_options_parse(all, argc, argv, tool->operands, &tool->operand_count, &wish, &error);
     if (status != KVR_OK) {
         say_error(tool, "%s; '%s -h' lists the options", error.text, program->name);
         free(tool->operands);

@@ -30,15 +30,21 @@
 /* Rows that several programs have, with one letter and one meaning; settings is the program's own
  * struct type, with uint64_t block_size, struct kvr_capacity capacity, const char *workers. */
 #define TOOL_OPTION_BLOCK_SIZE(settings, initial)                                                  \
-    {'b', "block-size", KVR_OPTION_COUNT, offsetof(settings, block_size), "TOKENS",                \
-        "tokens in a block, for lines without block_size", initial, NULL}
+    {                                                                                              \
+        'b', "block-size", KVR_OPTION_COUNT, offsetof(settings, block_size), "TOKENS",             \
+            "tokens in a block, for lines without block_size", initial, NULL                       \
+    }
 #define TOOL_OPTION_CAPACITY(settings, help, initial)                                              \
-    {'c', "capacity", KVR_OPTION_CAPACITY, offsetof(settings, capacity), "CAPACITY", help,         \
-        initial, NULL}
+    {                                                                                              \
+        'c', "capacity", KVR_OPTION_CAPACITY, offsetof(settings, capacity), "CAPACITY", help,      \
+            initial, NULL                                                                          \
+    }
 #define TOOL_OPTION_WORKERS(settings)                                                              \
-    {'w', "workers", KVR_OPTION_TEXT, offsetof(settings, workers), "WORKERS",                      \
-        "the workers: a number, names separated by commas, or a file of worker lines", NULL,       \
-        "<file>"}
+    {                                                                                              \
+        'w', "workers", KVR_OPTION_TEXT, offsetof(settings, workers), "WORKERS",                   \
+            "the workers: a number, names separated by commas, or a file of worker lines", NULL,   \
+            "<file>"                                                                               \
+    }
 
 struct tool_settings {
     struct kvr_text_list merge;
@@ -63,7 +69,7 @@ struct tool {
     struct kvr_intake *intake;
     struct kvr_line line;
     struct kvr_writer out;
-    uint64_t lines;     /* that were read, bad ones included */
+    uint64_t lines; /* that were read, bad ones included */
     uint64_t bad_lines;
     int status;         /* exit status so far */
     bool show_progress; /* and when and how far it was shown last */

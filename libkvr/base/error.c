@@ -51,8 +51,14 @@ enum kvr_status kvr_error_prefix(struct kvr_error *error, const char *format, ..
     va_start(arguments, format);
     vsnprintf(error->text, sizeof error->text, format, arguments);
     va_end(arguments);
-    strncat(error->text, ": ", sizeof error->text - strlen(error->text) - 1);
-    strncat(error->text, old, sizeof error->text - strlen(error->text) - 1);
+    size_t used = strlen(error->text), room = sizeof error->text - used - 1;
+    size_t length = strlen(old);
+    if (room >= 2) {
+        length = length < room - 2 ? length : room - 2;
+        memcpy(error->text + used, ": ", 2);
+        memcpy(error->text + used + 2, old, length);
+        error->text[used + 2 + length] = '\0';
+    }
     return error->status;
 }
 

@@ -32,14 +32,12 @@ struct kvr_error {
 
 /* Fills *error (which may be NULL) and returns status, so that a failing function ends with
  * `return kvr_error_set(error, KVR_IO, "...", ...)`. */
-enum kvr_status kvr_error_set(
-    struct kvr_error *error, enum kvr_status status, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
+enum kvr_status kvr_error_set(struct kvr_error *error, enum kvr_status status, const char *format,
+    ...) __attribute__((format(printf, 3, 4)));
 
 /* The same, with ": " and the message of the current errno at the end. */
-enum kvr_status kvr_error_errno(
-    struct kvr_error *error, enum kvr_status status, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
+enum kvr_status kvr_error_errno(struct kvr_error *error, enum kvr_status status, const char *format,
+    ...) __attribute__((format(printf, 3, 4)));
 
 /* KVR_NO_MEMORY with its standard text. */
 enum kvr_status kvr_error_memory(struct kvr_error *error);

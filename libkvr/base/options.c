@@ -56,8 +56,7 @@ static enum kvr_status store(const struct kvr_option_group *group, const struct 
     case KVR_OPTION_LIST: {
         struct kvr_text_list *list = (struct kvr_text_list *)place;
         if (list->count == KVR_LIST_LIMIT)
-            return kvr_error_set(
-                error, KVR_BAD_USAGE, "given more than %d times", KVR_LIST_LIMIT);
+            return kvr_error_set(error, KVR_BAD_USAGE, "given more than %d times", KVR_LIST_LIMIT);
         list->items[list->count++] = text;
         return KVR_OK;
     }
@@ -92,10 +91,10 @@ static enum kvr_status find_long(const struct kvr_option_group *groups, const ch
         {
             if (strncmp(option->name, name, length) != 0)
                 continue;
-            if (found->option)
-                other = option->name;
-            else
+            if (!found->option)
                 *found = (struct found){group, option};
+            else if (!other)
+                other = option->name;
             if (option->name[length] == '\0') {
                 *found = (struct found){group, option};
                 return KVR_OK;
@@ -125,8 +124,7 @@ static bool find_letter(const struct kvr_option_group *groups, char letter, stru
     return false;
 }
 
-static enum kvr_status set_defaults(
-    const struct kvr_option_group *groups, struct kvr_error *error)
+static enum kvr_status set_defaults(const struct kvr_option_group *groups, struct kvr_error *error)
 {
     for (const struct kvr_option_group *group = groups; group->title; group++) {
         EACH_OPTION(group, option)
@@ -188,8 +186,8 @@ enum kvr_status kvr_options_parse(const struct kvr_option_group *groups, int arg
             if (status != KVR_OK)
                 return status;
             if (found.option->kind == KVR_OPTION_FLAG && equals)
-                return kvr_error_set(error, KVR_BAD_USAGE, "option '--%s' takes no argument",
-                    found.option->name);
+                return kvr_error_set(
+                    error, KVR_BAD_USAGE, "option '--%s' takes no argument", found.option->name);
             if (found.option->kind != KVR_OPTION_FLAG && !equals && ++i == argc)
                 return kvr_error_set(error, KVR_BAD_USAGE, "option '--%s' needs an argument (%s)",
                     found.option->name, found.option->argument);

@@ -32,15 +32,15 @@ struct kvr_text_list {
 };
 
 struct kvr_option {
-    char letter;               /* 0: long name only */
-    const char *name;          /* without the dashes */
+    char letter;      /* 0: long name only */
+    const char *name; /* without the dashes */
     enum kvr_option_kind kind;
-    size_t at;                 /* offsetof() in the group's settings */
-    const char *argument;      /* "TOKENS": what help calls the argument; NULL for a flag */
-    const char *help;          /* one or more sentences, lower case, no full stop at the end */
-    const char *initial;       /* default as a user would type it; NULL: zero */
-    const char *values;        /* "a|b|c": the only values; "<file>", "<directory>", "<command>":
-                                  what completes; "a|b|*": completes a and b, takes anything */
+    size_t at;            /* offsetof() in the group's settings */
+    const char *argument; /* "TOKENS": what help calls the argument; NULL for a flag */
+    const char *help;     /* one or more sentences, lower case, no full stop at the end */
+    const char *initial;  /* default as a user would type it; NULL: zero */
+    const char *values;   /* "a|b|c": the only values; "<file>", "<directory>", "<command>":
+                             what completes; "a|b|*": completes a and b, takes anything */
 };
 
 /* The options of one heading. A list of groups ends with a group whose title is NULL. */

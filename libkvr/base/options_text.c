@@ -56,8 +56,8 @@ static void help_option(struct kvr_buffer *out, const struct kvr_option *option)
 static void help_short(const struct kvr_program *program, const struct kvr_option_group *groups,
     struct kvr_buffer *out)
 {
-    kvr_buffer_append_format(
-        out, "usage: %s [OPTION...] %s\n%s\n\n", program->name, program->operands, program->summary);
+    kvr_buffer_append_format(out, "usage: %s [OPTION...] %s\n%s\n\n", program->name,
+        program->operands, program->summary);
     EACH_GROUP(groups, group)
     {
         EACH_OPTION(group, option)
@@ -66,8 +66,8 @@ static void help_short(const struct kvr_program *program, const struct kvr_optio
                 help_option(out, option);
         }
     }
-    kvr_buffer_append_format(out, "\n'%s --help' says all of it; 'man %s' explains it\n",
-        program->name, program->name);
+    kvr_buffer_append_format(
+        out, "\n'%s --help' says all of it; 'man %s' explains it\n", program->name, program->name);
 }
 
 static void help_long(const struct kvr_program *program, const struct kvr_option_group *groups,
@@ -213,7 +213,9 @@ static void quoted(struct kvr_buffer *out, const char *text, const char *escape)
 static void zsh_option(struct kvr_buffer *out, const struct kvr_option *option, const char *name)
 {
     kvr_buffer_append_format(out, "    '%s%s%s[", option->kind == KVR_OPTION_LIST ? "*" : "", name,
-        option->kind == KVR_OPTION_FLAG ? "" : name[1] == '-' ? "=" : "+");
+        option->kind == KVR_OPTION_FLAG ? ""
+        : name[1] == '-'                ? "="
+                                        : "+");
     quoted(out, option->help, "[]:\\");
     kvr_buffer_append_byte(out, ']');
     if (option->kind != KVR_OPTION_FLAG) {

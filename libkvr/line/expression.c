@@ -134,8 +134,8 @@ static void keep_jq_error(void *context, jv message)
     jv_free(message);
 }
 
-static enum kvr_status create(struct kvr_expression **result, const char *text, bool field,
-    struct kvr_error *error)
+static enum kvr_status create(
+    struct kvr_expression **result, const char *text, bool field, struct kvr_error *error)
 {
     struct kvr_expression *expression = calloc(1, sizeof *expression);
 
@@ -221,8 +221,8 @@ static enum kvr_status raised(jv result, struct kvr_error *error)
 
     if (jv_get_kind(message) == JV_KIND_STRING) {
         const char *text = jv_string_value(message);
-        kvr_error_set(
-            error, KVR_BAD_INPUT, "the jq expression fails: %.*s", (int)strcspn(text, "(\"\n"), text);
+        kvr_error_set(error, KVR_BAD_INPUT, "the jq expression fails: %.*s",
+            (int)strcspn(text, "(\"\n"), text);
     } else {
         kvr_error_set(error, KVR_BAD_INPUT, "the jq expression fails");
     }

@@ -32,7 +32,8 @@ enum kvr_status kvr_expression_evaluate(struct kvr_expression *expression,
     const struct kvr_line *line, struct kvr_value *value, struct kvr_error *error);
 
 /*
- * Runs a program on one JSON text and calls emit() with each result as compact JSON. KVR_BAD_INPUT when jq raises an error, or what emit returned when it is not KVR_OK.
+ * Runs a program on one JSON text and calls emit() with each result as compact JSON. KVR_BAD_INPUT
+ * when jq raises an error, or what emit returned when it is not KVR_OK.
  */
 enum kvr_status kvr_expression_each(struct kvr_expression *expression, const char *text,
     size_t length, enum kvr_status (*emit)(void *context, const char *json, size_t length),

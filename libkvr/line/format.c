@@ -1,6 +1,6 @@
 #include "line/format.h"
 
-extern const struct kvr_format kvr_format_bailian, kvr_format_azure,
+extern const struct kvr_format kvr_format_bailian, kvr_format_azure, kvr_format_ragpulse,
     kvr_format_agent;
 
 static const struct kvr_format kvr_format_kvr = {
@@ -9,7 +9,7 @@ static const struct kvr_format kvr_format_mooncake = {
     .name = "mooncake", .summary = "Mooncake traces: kvr's own base, as they are", .json = true};
 
 const struct kvr_format *const kvr_formats[] = {&kvr_format_kvr, &kvr_format_mooncake,
-    &kvr_format_bailian, &kvr_format_azure, &kvr_format_agent, NULL};
+    &kvr_format_bailian, &kvr_format_azure, &kvr_format_ragpulse, &kvr_format_agent, NULL};
 
 const struct kvr_format *kvr_format_find(const char *name)
 {

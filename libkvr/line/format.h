@@ -25,7 +25,8 @@ struct kvr_format {
     void (*release)(void *state);
 };
 
-/* All formats, ended by NULL. "kvr" is the first and has no convert(): lines are taken as they are. */
+/* All formats, ended by NULL. "kvr" is the first and has no convert(): lines are taken as they are.
+ */
 extern const struct kvr_format *const kvr_formats[];
 
 /* NULL when there is none of that name. */

@@ -66,8 +66,7 @@ static enum kvr_status convert(
         return kvr_error_set(error, KVR_BAD_INPUT, "a number of tokens is not a whole number");
     kvr_buffer_append_text(out, "{\"timestamp\":");
     kvr_json_write_fixed(out, time_ms, 3);
-    kvr_buffer_append_format(
-        out, ",\"input_length\":%lu,\"output_length\":%lu}\n", input, output);
+    kvr_buffer_append_format(out, ",\"input_length\":%lu,\"output_length\":%lu}\n", input, output);
     return KVR_OK;
 }
 

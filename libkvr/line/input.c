@@ -173,8 +173,8 @@ static enum kvr_status look_at_start(struct kvr_input *input, struct kvr_error *
 }
 
 /* One read() into `to`. Returns the count, 0 at the end of the input, -1 when nothing came. */
-static ssize_t read_once(
-    struct kvr_input *input, void *to, size_t size, enum kvr_status *status, struct kvr_error *error)
+static ssize_t read_once(struct kvr_input *input, void *to, size_t size, enum kvr_status *status,
+    struct kvr_error *error)
 {
     ssize_t count = read(input->descriptor, to, size);
 
@@ -249,8 +249,10 @@ enum kvr_status kvr_input_fill(struct kvr_input *input, size_t limit, struct kvr
     }
     if (input->inflate)
         return fill_packed(input, error);
-    ssize_t count = read_once(input, input->buffer + input->end,
-        input->capacity - input->end - PADDING, &status, error);
+    /* What turns out to be gzip moves to the packed buffer, so at first no more than that holds. */
+    size_t room = input->started ? input->capacity - input->end - PADDING
+                                 : READ_BYTES - (input->end - input->start);
+    ssize_t count = read_once(input, input->buffer + input->end, room, &status, error);
     if (count < 0)
         return status;
     input->end += (size_t)count;

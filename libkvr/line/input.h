@@ -14,17 +14,17 @@ struct kvr_input {
     int descriptor; /* -1: not open */
     bool regular;   /* reads never wait */
     bool fifo;
-    bool ended;     /* no more bytes will come */
-    bool started;   /* the first bytes were looked at for gzip and a byte order mark */
-    bool skipping;  /* inside a line that is too long */
-    void *inflate;  /* z_stream *, for gzip */
+    bool ended;            /* no more bytes will come */
+    bool started;          /* the first bytes were looked at for gzip and a byte order mark */
+    bool skipping;         /* inside a line that is too long */
+    void *inflate;         /* z_stream *, for gzip */
     unsigned char *packed; /* compressed bytes waiting for inflate */
     size_t packed_start, packed_end;
     bool inflate_done; /* at the end of a gzip member */
     char *buffer;
     size_t start, scanned, end, capacity; /* start <= scanned <= end: no newline before scanned */
-    uint64_t line;       /* lines begun */
-    uint64_t read_bytes; /* from the descriptor */
+    uint64_t line;                        /* lines begun */
+    uint64_t read_bytes;                  /* from the descriptor */
 };
 
 /* Opens name ("-" is standard input, a unix socket is connected to). With no_wait a FIFO is opened

@@ -105,7 +105,8 @@ static enum kvr_status convert(
     return status;
 }
 
-/* The next line of intake->lines as a source line that names its origin; false when none is left. */
+/* The next line of intake->lines as a source line that names its origin; false when none is left.
+ */
 static bool next_converted(struct kvr_intake *intake, struct kvr_source_line *source)
 {
     if (intake->next >= intake->lines.length)
@@ -143,8 +144,8 @@ static enum kvr_status to_milliseconds(
     return kvr_line_parse(line, &source, error);
 }
 
-static enum kvr_status passes(struct kvr_intake *intake, const struct kvr_line *line, bool *pass,
-    struct kvr_error *error)
+static enum kvr_status passes(
+    struct kvr_intake *intake, const struct kvr_line *line, bool *pass, struct kvr_error *error)
 {
     struct kvr_value value;
 

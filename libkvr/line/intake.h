@@ -1,7 +1,7 @@
 /*
  * From a source to parsed stream lines: foreign formats (--from, --map), time units (--time-unit)
- * and the filter (--where), in one place for every tool. Lines of merged inputs are the stream's own
- * already and only parsed. --where looks at request lines; event lines always stay.
+ * and the filter (--where), in one place for every tool. Lines of merged inputs are the stream's
+ * own already and only parsed. --where looks at request lines; event lines always stay.
  */
 #ifndef KVR_LINE_INTAKE_H
 #define KVR_LINE_INTAKE_H

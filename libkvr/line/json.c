@@ -227,7 +227,8 @@ bool kvr_value_double(struct kvr_value value, double *number)
             return true;
         }
     }
-    /* JSON's numbers are all strtod's, and a value in checked text ends at a byte that is neither. */
+    /* JSON's numbers are all strtod's, and a value in checked text ends at a byte that is neither.
+     */
     *number = strtod(value.text, NULL);
     return isfinite(*number);
 }
@@ -382,8 +383,7 @@ ptrdiff_t kvr_value_u64s(struct kvr_value value, uint64_t *numbers)
             at++;
             if (*at == ' ' || *at == '\t' || *at == '\r' || *at == '\n')
                 at = skip_space(at);
-        }
-        else if (*at == '\t' || *at == '\r' || *at == '\n')
+        } else if (*at == '\t' || *at == '\r' || *at == '\n')
             at = skip_space(at);
     }
     return count;

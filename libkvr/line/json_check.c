@@ -225,8 +225,7 @@ static size_t walk_tokens(struct walk *walk, enum kvr_type *root, size_t *root_e
             if (++depth > KVR_JSON_DEPTH)
                 return at;
             uint64_t bit = (uint64_t)1 << (depth % 64);
-            in_object[depth / 64] =
-                (in_object[depth / 64] & ~bit) | (type == KVR_OBJECT ? bit : 0);
+            in_object[depth / 64] = (in_object[depth / 64] & ~bit) | (type == KVR_OBJECT ? bit : 0);
             expect = type == KVR_OBJECT ? EXPECT_NAME_OR_END : EXPECT_VALUE_OR_END;
             i++;
             continue;

@@ -12,11 +12,11 @@
 
 /* Reused from line to line; holds everything that parsing needs. */
 struct kvr_line {
-    struct kvr_source_line source;      /* text, file, number */
-    struct kvr_value object;            /* the line's object, without whitespace round it */
-    struct kvr_members members;         /* all its members, in order */
-    unsigned slots[KVR_NAME_COUNT];     /* 1 + index of the last member of that name; 0: none */
-    unsigned char lookup[256];          /* name hash -> 1 + enum kvr_name */
+    struct kvr_source_line source;  /* text, file, number */
+    struct kvr_value object;        /* the line's object, without whitespace round it */
+    struct kvr_members members;     /* all its members, in order */
+    unsigned slots[KVR_NAME_COUNT]; /* 1 + index of the last member of that name; 0: none */
+    unsigned char lookup[256];      /* name hash -> 1 + enum kvr_name */
     struct kvr_structure *structure;
 };
 

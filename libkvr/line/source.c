@@ -47,8 +47,7 @@ enum kvr_status kvr_source_create(
     static const char *const standard_input[] = {"-"};
 
     if (options->merged_count > MERGED_LIMIT)
-        return kvr_error_set(
-            error, KVR_BAD_USAGE, "more than %d merged inputs", (int)MERGED_LIMIT);
+        return kvr_error_set(error, KVR_BAD_USAGE, "more than %d merged inputs", (int)MERGED_LIMIT);
     *source = calloc(1, sizeof **source);
     if (!*source)
         return kvr_error_memory(error);
@@ -92,8 +91,8 @@ static bool stopped(const struct kvr_source *source)
 }
 
 /* Errors of an input name it, and the line where it stopped when it had begun. */
-static enum kvr_status at_input(const struct kvr_input *input, struct kvr_source_line *line,
-    struct kvr_error *error)
+static enum kvr_status at_input(
+    const struct kvr_input *input, struct kvr_source_line *line, struct kvr_error *error)
 {
     line->file = input->name;
     line->number = input->line + 1;
@@ -196,8 +195,7 @@ static enum kvr_status look(struct kvr_source *source, int timeout_ms, bool *mai
             *main_ready = true;
             continue;
         }
-        enum kvr_status status =
-            kvr_input_fill(input, source->options.line_limit_bytes, error);
+        enum kvr_status status = kvr_input_fill(input, source->options.line_limit_bytes, error);
         if (status != KVR_OK && status != KVR_END) {
             line->merged = true;
             return at_input(input, line, error);

@@ -41,13 +41,13 @@ static bool reserve(struct kvr_structure *structure, size_t length)
     return true;
 }
 
-enum kvr_status kvr_structure_find(struct kvr_structure *structure, const char *text,
-    size_t length, const uint32_t **positions, size_t *count, struct kvr_error *error)
+enum kvr_status kvr_structure_find(struct kvr_structure *structure, const char *text, size_t length,
+    const uint32_t **positions, size_t *count, struct kvr_error *error)
 {
     if (!reserve(structure, length))
         return kvr_error_memory(error);
-    switch (structure->parser->stage1(reinterpret_cast<const uint8_t *>(text), length,
-        simdjson::stage1_mode::regular)) {
+    switch (structure->parser->stage1(
+        reinterpret_cast<const uint8_t *>(text), length, simdjson::stage1_mode::regular)) {
     case simdjson::SUCCESS:
         *positions = structure->parser->structural_indexes.get();
         *count = structure->parser->n_structural_indexes;

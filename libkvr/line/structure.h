@@ -30,8 +30,8 @@ void kvr_structure_destroy(struct kvr_structure *structure);
  * length; valid until the next call. text need not be padded. Fails with KVR_BAD_INPUT (what is
  * wrong with the text) or KVR_NO_MEMORY. length is below 4 GiB.
  */
-enum kvr_status kvr_structure_find(struct kvr_structure *structure, const char *text,
-    size_t length, const uint32_t **positions, size_t *count, struct kvr_error *error);
+enum kvr_status kvr_structure_find(struct kvr_structure *structure, const char *text, size_t length,
+    const uint32_t **positions, size_t *count, struct kvr_error *error);
 
 #ifdef __cplusplus
 }

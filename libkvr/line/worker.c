@@ -20,7 +20,8 @@ static bool read_word(struct kvr_value value, const char *const words[3], int *w
 }
 
 /* Decodes a string to the end of scratch. The offset is kept, because scratch may move. */
-static bool read_text(struct kvr_value value, struct kvr_buffer *scratch, size_t *start, size_t *length)
+static bool read_text(
+    struct kvr_value value, struct kvr_buffer *scratch, size_t *start, size_t *length)
 {
     *start = scratch->length;
     if (!kvr_value_string(value, scratch))
@@ -94,8 +95,8 @@ static void no_wait(void *context)
 }
 
 static enum kvr_status each_in_file(const char *file,
-    enum kvr_status (*each)(void *context, const struct kvr_worker_description *worker,
-        struct kvr_error *error),
+    enum kvr_status (*each)(
+        void *context, const struct kvr_worker_description *worker, struct kvr_error *error),
     void *context, struct kvr_error *error)
 {
     struct kvr_source_options options = {.files = &file, .file_count = 1, .before_wait = no_wait};
@@ -129,8 +130,8 @@ static enum kvr_status each_in_file(const char *file,
 }
 
 enum kvr_status kvr_workers_each(const char *argument,
-    enum kvr_status (*each)(void *context, const struct kvr_worker_description *worker,
-        struct kvr_error *error),
+    enum kvr_status (*each)(
+        void *context, const struct kvr_worker_description *worker, struct kvr_error *error),
     void *context, struct kvr_error *error)
 {
     struct kvr_worker_description worker = {.weight = 1};

@@ -36,8 +36,8 @@ enum kvr_status kvr_worker_read(const struct kvr_line *line, struct kvr_buffer *
  * it (the message names file and line).
  */
 enum kvr_status kvr_workers_each(const char *argument,
-    enum kvr_status (*each)(void *context, const struct kvr_worker_description *worker,
-        struct kvr_error *error),
+    enum kvr_status (*each)(
+        void *context, const struct kvr_worker_description *worker, struct kvr_error *error),
     void *context, struct kvr_error *error);
 
 #endif

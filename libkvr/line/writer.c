@@ -42,8 +42,7 @@ enum kvr_status kvr_writer_flush(struct kvr_writer *writer)
     size_t done = 0;
 
     while (done < writer->whole && !writer->closed && writer->error.status == KVR_OK) {
-        ssize_t count =
-            write(writer->descriptor, writer->buffer.data + done, writer->whole - done);
+        ssize_t count = write(writer->descriptor, writer->buffer.data + done, writer->whole - done);
         if (count >= 0)
             done += (size_t)count;
         else if (errno == EPIPE)

@@ -59,8 +59,8 @@ static void errors_carry_context_and_exit_status(void **state)
     struct kvr_error error;
 
     (void)state;
-    assert_int_equal(kvr_error_set(&error, KVR_BAD_INPUT, "member '%s' is missing", "id"),
-        KVR_BAD_INPUT);
+    assert_int_equal(
+        kvr_error_set(&error, KVR_BAD_INPUT, "member '%s' is missing", "id"), KVR_BAD_INPUT);
     kvr_error_prefix(&error, "%s:%d", "trace", 3);
     assert_string_equal(error.text, "trace:3: member 'id' is missing");
     assert_int_equal(kvr_status_exit(error.status), 1);

@@ -1,0 +1,53 @@
+# Manual pages, completions, installation.
+
+# A page for a program gets its OPTIONS from the program's own tables, at the line "@options@".
+$(BUILD)/man/%: man/%.scd
+	@mkdir -p $(@D)
+	@case $* in \
+	kvr*.1) program=$(BUILD)/bin/$(basename $*); \
+	    if grep -q '^@options@$$' $<; then \
+	        $(MAKE) --no-print-directory -s $$program && $$program --help=scdoc > $@.options || exit; \
+	    else : > $@.options; fi; \
+	    sed -e '/^@options@$$/{r $@.options' -e 'd;}' $< | scdoc > $@.tmp && rm $@.options ;; \
+	*) scdoc < $< > $@.tmp ;; \
+	esac && mv $@.tmp $@
+	@echo scdoc $@
+
+# What the options of a page come from.
+$(foreach page,$(filter kvr%.1,$(notdir $(MANUALS))),\
+    $(eval $(BUILD)/man/$(page): $(wildcard cmd/$(page:.1=).c) $(LIBRARY_SOURCES)))
+
+.PHONY: completions
+COMPLETIONS := $(foreach program,$(notdir $(PROGRAMS)),$(addprefix $(BUILD)/completions/,$(program).bash _$(program) $(program).fish))
+completions: $(COMPLETIONS)
+
+$(BUILD)/completions/%.bash: $(BUILD)/bin/%
+	@mkdir -p $(@D)
+	@$< --help=bash > $@
+$(BUILD)/completions/_%: $(BUILD)/bin/%
+	@mkdir -p $(@D)
+	@$< --help=zsh > $@
+$(BUILD)/completions/%.fish: $(BUILD)/bin/%
+	@mkdir -p $(@D)
+	@$< --help=fish > $@
+
+INSTALLED_DATA := $(wildcard data/*)
+
+install: all completions
+	install -d $(DESTDIR)$(bindir) $(DESTDIR)$(datadir) $(DESTDIR)$(mandir)/man1 $(DESTDIR)$(mandir)/man5 $(DESTDIR)$(mandir)/man7
+	install -d $(DESTDIR)$(prefix)/share/bash-completion/completions $(DESTDIR)$(prefix)/share/zsh/site-functions $(DESTDIR)$(prefix)/share/fish/vendor_completions.d
+	install -m 755 $(PROGRAMS) $(DESTDIR)$(bindir)
+	for page in $(MANUALS); do install -m 644 $$page $(DESTDIR)$(mandir)/man$${page##*.}/ || exit; done
+	for program in $(notdir $(PROGRAMS)); do \
+	    install -m 644 $(BUILD)/completions/$$program.bash $(DESTDIR)$(prefix)/share/bash-completion/completions/$$program && \
+	    install -m 644 $(BUILD)/completions/_$$program $(DESTDIR)$(prefix)/share/zsh/site-functions/_$$program && \
+	    install -m 644 $(BUILD)/completions/$$program.fish $(DESTDIR)$(prefix)/share/fish/vendor_completions.d/$$program.fish || exit; done
+	for file in $(INSTALLED_DATA); do install -m 644 $$file $(DESTDIR)$(datadir)/ || exit; done
+
+uninstall:
+	rm -f $(addprefix $(DESTDIR)$(bindir)/,$(notdir $(PROGRAMS)))
+	for page in $(notdir $(MANUALS)); do rm -f $(DESTDIR)$(mandir)/man$${page##*.}/$$page; done
+	for program in $(notdir $(PROGRAMS)); do rm -f $(DESTDIR)$(prefix)/share/bash-completion/completions/$$program \
+	    $(DESTDIR)$(prefix)/share/zsh/site-functions/_$$program $(DESTDIR)$(prefix)/share/fish/vendor_completions.d/$$program.fish; done
+	for file in $(notdir $(INSTALLED_DATA)); do rm -f $(DESTDIR)$(datadir)/$$file; done
+	rmdir $(DESTDIR)$(datadir) 2>/dev/null || true
