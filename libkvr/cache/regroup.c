@@ -1,15 +1,13 @@
 #include "cache/regroup.h"
 #include "base/grow.h"
+#include "base/random.h"
 
 #include <string.h>
 
 /* The id of inner block `index` of an outer block: a strong mix, cut to 53 bits. */
 static uint64_t inner_id(uint64_t outer, uint64_t index)
 {
-    uint64_t x = outer ^ (index + 1) * 0x9e3779b97f4a7c15u;
-    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
-    return (x ^ x >> 31) >> 11;
+    return kvr_mix64(outer ^ (index + 1) * 0x9e3779b97f4a7c15u) >> 11;
 }
 
 static uint64_t chain_id(const struct kvr_cache_request *request, size_t full, size_t index)

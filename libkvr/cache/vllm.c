@@ -278,7 +278,7 @@ static enum kvr_status vllm_admit(struct kvr_cache *base, const struct kvr_cache
             idle += !cache->blocks[index].holders;
         }
     }
-    if (status != KVR_OK || wanted - hit > cache->free - idle) {
+    if (status != KVR_OK || wanted - hit + idle > cache->free) {
         cache->unused[cache->unused_count++] = handle;
         return status;
     }

@@ -1,10 +1,12 @@
 /*
  * Reads the golden runs of the real engines (shared/engines, and the slices of them in tests/data):
  * a trace, and what an engine answered. A reader for just these files, in tests only: it trusts
- * their form and stops the test where it is wrong.
+ * their form and stops the test where it is wrong. In a list of ids UINT64_MAX stands for null.
  */
 #ifndef KVR_TESTS_GOLDEN_H
 #define KVR_TESTS_GOLDEN_H
+
+#include "id_list.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -12,13 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct golden_list {
-    uint64_t *items; /* UINT64_MAX stands for null */
-    size_t count, capacity;
-};
-
 struct golden_request { /* of a trace */
-    struct golden_list ids, next_ids;
+    struct id_list ids, next_ids;
     uint64_t tail_tokens, output_tokens;
 };
 
@@ -30,7 +27,7 @@ struct golden_trace {
 struct golden_result {
     uint64_t hit_blocks, usage_blocks;
     bool has_usage, truncated, rejected;
-    struct golden_list evicted;
+    struct id_list evicted;
 };
 
 struct golden_run {
@@ -39,25 +36,8 @@ struct golden_run {
     char policy[32];
     struct golden_result *results;
     size_t count;
-    struct golden_list free_queue;
+    struct id_list free_queue;
 };
-
-static void golden_push(struct golden_list *list, uint64_t item)
-{
-    if (list->count == list->capacity) {
-        list->capacity = list->capacity ? list->capacity * 2 : 16;
-        list->items = realloc(list->items, list->capacity * sizeof *list->items);
-        if (!list->items)
-            abort();
-    }
-    list->items[list->count++] = item;
-}
-
-static void golden_free(struct golden_list *list)
-{
-    free(list->items);
-    memset(list, 0, sizeof *list);
-}
 
 /* The next character that is not white space or a comma. */
 static char golden_peek(const char **at)
@@ -110,12 +90,12 @@ static uint64_t golden_number(const char **at)
     return value;
 }
 
-static void golden_numbers(const char **at, struct golden_list *list)
+static void golden_numbers(const char **at, struct id_list *list)
 {
     if (!golden_enter(at, '['))
         abort();
     while (!golden_enter(at, ']'))
-        golden_push(list, golden_number(at));
+        id_push(list, golden_number(at));
 }
 
 static char *golden_read(const char *path)
@@ -170,8 +150,8 @@ static bool golden_trace_read(struct golden_trace *trace, const char *path)
 static void golden_trace_release(struct golden_trace *trace)
 {
     for (size_t i = 0; i < trace->count; i++) {
-        golden_free(&trace->requests[i].ids);
-        golden_free(&trace->requests[i].next_ids);
+        id_free(&trace->requests[i].ids);
+        id_free(&trace->requests[i].next_ids);
     }
     free(trace->requests);
 }
@@ -243,9 +223,9 @@ static bool golden_run_read(struct golden_run *run, const char *path)
 static void golden_run_release(struct golden_run *run)
 {
     for (size_t i = 0; i < run->count; i++)
-        golden_free(&run->results[i].evicted);
+        id_free(&run->results[i].evicted);
     free(run->results);
-    golden_free(&run->free_queue);
+    id_free(&run->free_queue);
 }
 
 #endif

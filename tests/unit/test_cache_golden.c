@@ -11,7 +11,7 @@
 #include <dirent.h>
 
 struct told {
-    struct golden_list evicted;
+    struct id_list evicted;
 };
 
 static void on_removed(void *context, enum kvr_medium medium, const uint64_t *ids, size_t count)
@@ -19,16 +19,16 @@ static void on_removed(void *context, enum kvr_medium medium, const uint64_t *id
     struct told *told = context;
     assert_int_equal(medium, KVR_MEDIUM_GPU);
     for (size_t i = 0; i < count; i++)
-        golden_push(&told->evicted, ids[i]);
+        id_push(&told->evicted, ids[i]);
 }
 
 static void on_free(void *context, bool has_id, uint64_t id)
 {
-    golden_push(context, has_id ? id : UINT64_MAX);
+    id_push(context, has_id ? id : UINT64_MAX);
 }
 
 static void same_list(
-    const struct golden_list *got, const struct golden_list *wanted, const char *what, size_t line)
+    const struct id_list *got, const struct id_list *wanted, const char *what, size_t line)
 {
     for (size_t i = 0; i < got->count && i < wanted->count; i++)
         if (got->items[i] != wanted->items[i])
@@ -109,7 +109,7 @@ static void check_run(const struct golden_trace *trace, const struct golden_run 
     same_number(hits, run->hit_blocks, "the sum of hit_blocks", run->count);
     same_number(prompt_blocks, run->total_prompt_blocks, "total_prompt_blocks", run->count);
     assert_int_equal(kvr_replay_finish_all(&replay, &error), KVR_OK);
-    struct golden_list queue = {0};
+    struct id_list queue = {0};
     if (vllm && run->free_queue.count) {
         assert_true(kvr_cache_walk_free(cache, on_free, &queue));
         same_list(&queue, &run->free_queue, "the final free queue", run->count);
@@ -118,8 +118,8 @@ static void check_run(const struct golden_trace *trace, const struct golden_run 
     kvr_cache_stats(cache, &stats);
     same_number(stats.inserted_blocks[0], stats.evicted_blocks[0] + stats.resident_blocks[0],
         "inserted = evicted + resident", run->count);
-    golden_free(&queue);
-    golden_free(&told.evicted);
+    id_free(&queue);
+    id_free(&told.evicted);
     kvr_replay_release(&replay);
     kvr_cache_destroy(cache);
 }
