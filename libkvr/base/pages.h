@@ -1,0 +1,29 @@
+/*
+ * Large arrays of anonymous memory that start as zeros and grow without being copied.
+ *
+ * The kernel moves page tables, not bytes, so an array of gigabytes grows in microseconds and never
+ * needs twice its size. Arrays of several megabytes lie on huge page boundaries and ask for huge
+ * pages: random access to them is bound by TLB misses otherwise.
+ */
+#ifndef KVR_BASE_PAGES_H
+#define KVR_BASE_PAGES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct kvr_pages {
+    void *data;        /* NULL while nothing is held */
+    size_t size_bytes; /* what is mapped: at least what was asked for, a multiple of a page */
+};
+
+/* Makes size_bytes at least `bytes`. What was there stays (data may move), what is new is zero.
+ * False, and nothing changed, when memory is short. */
+bool kvr_pages_grow(struct kvr_pages *pages, size_t bytes);
+
+/* Gives all of it back; the result is empty and may grow again. */
+void kvr_pages_release(struct kvr_pages *pages);
+
+/* What kvr_pages_grow() would map for `bytes`. */
+size_t kvr_pages_round(size_t bytes);
+
+#endif
