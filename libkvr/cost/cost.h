@@ -138,4 +138,16 @@ static inline double kvr_cost_transfer_ms(
                       : 0;
 }
 
+/*
+ * A cost file (kvr-cost(5)): one JSON object, as kvr-prefill --calibrate writes it. Members that
+ * it has replace those that *cost holds already, so a file may be partial. KVR_BAD_INPUT names the
+ * member and what is wrong; an unknown member is refused, "description" may say anything.
+ */
+enum kvr_status kvr_cost_read(
+    struct kvr_cost *cost, const char *text, size_t length, struct kvr_error *error);
+enum kvr_status kvr_cost_load(struct kvr_cost *cost, const char *path, struct kvr_error *error);
+
+/* Appends *cost as a cost file, one line, with its newline. Reading it gives the same cost. */
+void kvr_cost_write(const struct kvr_cost *cost, struct kvr_buffer *out);
+
 #endif

@@ -168,37 +168,6 @@ void kvr_fleet_set_weight(struct kvr_fleet *fleet, uint32_t worker, double weigh
     }
 }
 
-static bool word_is(const char *text, size_t length, const char *word)
-{
-    return strlen(word) == length && memcmp(text, word, length) == 0;
-}
-
-bool kvr_worker_state_read(const char *text, size_t length, enum kvr_worker_state *state)
-{
-    static const char *const words[] = {"active", "draining", "down"};
-
-    for (int i = 0; i < 3; i++) {
-        if (word_is(text, length, words[i])) {
-            *state = (enum kvr_worker_state)i;
-            return true;
-        }
-    }
-    return false;
-}
-
-bool kvr_worker_role_read(const char *text, size_t length, enum kvr_worker_role *role)
-{
-    static const char *const words[] = {"both", "prefill", "decode"};
-
-    for (int i = 0; i < 3; i++) {
-        if (word_is(text, length, words[i])) {
-            *role = (enum kvr_worker_role)i;
-            return true;
-        }
-    }
-    return false;
-}
-
 /* The heap: least end first. Each placement knows where it lies. */
 static void heap_put(struct kvr_fleet *fleet, uint32_t at, uint32_t index)
 {

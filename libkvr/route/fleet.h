@@ -25,6 +25,7 @@
 
 #include "base/error.h"
 #include "base/u64_map.h"
+#include "line/worker.h"
 
 #include <math.h>
 #include <stdbool.h>
@@ -34,11 +35,8 @@
 #define KVR_WORKER_LIMIT (1u << 20)
 #define KVR_PLACEMENT_LIMIT (1u << 20)
 
-enum kvr_worker_state { KVR_WORKER_ACTIVE, KVR_WORKER_DRAINING, KVR_WORKER_DOWN };
-enum kvr_worker_role { KVR_ROLE_BOTH, KVR_ROLE_PREFILL, KVR_ROLE_DECODE };
-
 struct kvr_worker {
-    uint8_t state, role;        /* the enums above */
+    uint8_t state, role;        /* enum kvr_worker_state, kvr_worker_role */
     uint32_t epoch;             /* counts its failures: older placements are void */
     uint32_t outstanding;       /* placed here and not ended */
     int32_t correction;         /* from the last report, see above */
@@ -97,10 +95,6 @@ enum kvr_status kvr_fleet_join(struct kvr_fleet *fleet, const char *name, size_t
 void kvr_fleet_set_state(struct kvr_fleet *fleet, uint32_t worker, enum kvr_worker_state state);
 void kvr_fleet_set_role(struct kvr_fleet *fleet, uint32_t worker, enum kvr_worker_role role);
 void kvr_fleet_set_weight(struct kvr_fleet *fleet, uint32_t worker, double weight);
-
-/* "active", "draining", "down"; "both", "prefill", "decode". False for another word. */
-bool kvr_worker_state_read(const char *text, size_t length, enum kvr_worker_state *state);
-bool kvr_worker_role_read(const char *text, size_t length, enum kvr_worker_role *role);
 
 /* Moves time forward and ends what has ended. */
 void kvr_fleet_advance(struct kvr_fleet *fleet, double now_ms);

@@ -119,6 +119,7 @@ struct kvr_route_policy {
     const struct kvr_parameter *parameters;
     size_t parameter_count;
     size_t state_size;   /* bytes, zeroed before init */
+    bool reads_blocks;   /* looks at block_ids or system: others need not have them */
     bool keeps_draining; /* may answer with a draining worker: asked also without candidates */
 
     /* All but decide may be NULL. */
@@ -137,6 +138,11 @@ struct kvr_route_policy {
     void (*learn)(
         void *state, const struct kvr_route_view *view, const struct kvr_route_decision *decision);
 };
+
+/* For the rows of option tables; a test holds them against the table. */
+#define KVR_ROUTE_DEFAULT_POLICY "cache-aware"
+#define KVR_ROUTE_POLICY_NAMES                                                                     \
+    "round-robin|random|least-loaded|power-of-two|session|prefix-hash|cache-aware"
 
 /* The policies, in the order in which help lists them. */
 extern const struct kvr_route_policy *const kvr_route_policies[];

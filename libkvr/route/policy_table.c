@@ -3,12 +3,20 @@
 #include <string.h>
 
 extern const struct kvr_route_policy kvr_route_round_robin;
+extern const struct kvr_route_policy kvr_route_random;
 extern const struct kvr_route_policy kvr_route_least_loaded_policy;
+extern const struct kvr_route_policy kvr_route_power_of_two;
+extern const struct kvr_route_policy kvr_route_session;
+extern const struct kvr_route_policy kvr_route_prefix_hash;
 extern const struct kvr_route_policy kvr_route_cache_aware;
 
 const struct kvr_route_policy *const kvr_route_policies[] = {
     &kvr_route_round_robin,
+    &kvr_route_random,
     &kvr_route_least_loaded_policy,
+    &kvr_route_power_of_two,
+    &kvr_route_session,
+    &kvr_route_prefix_hash,
     &kvr_route_cache_aware,
 };
 const size_t kvr_route_policy_count = sizeof kvr_route_policies / sizeof *kvr_route_policies;

@@ -24,7 +24,7 @@ struct kvr_router {
 struct kvr_router_options kvr_router_defaults(void)
 {
     return (struct kvr_router_options){
-        .policy = "cache-aware",
+        .policy = KVR_ROUTE_DEFAULT_POLICY,
         .seed = 1,
         .escape_abs = 8,
         .escape_rel = 1.5,
@@ -93,6 +93,15 @@ void kvr_router_destroy(struct kvr_router *router)
     free(router->scores);
     free(router->explained);
     free(router);
+}
+
+bool kvr_router_reads_blocks(const struct kvr_router *router)
+{
+    bool reads = false;
+
+    for (uint32_t i = 0; i < router->chain.count; i++)
+        reads |= router->chain.links[i].policy->reads_blocks;
+    return reads;
 }
 
 struct kvr_fleet *kvr_router_fleet(struct kvr_router *router)
@@ -199,6 +208,7 @@ static void choose(struct kvr_router *router, const struct kvr_route_view *view,
     forget_answer(router, view, decision);
     decision->policy = "least-loaded";
     if (view->candidate_count == 0) {
+        decision->policy = router->chain.links[0].policy->name;
         decision->reason = KVR_ROUTE_NO_WORKER;
     } else {
         decision->worker = kvr_route_least_loaded(view);

@@ -49,6 +49,9 @@ enum kvr_status kvr_router_create(const struct kvr_router_options *options,
     const struct kvr_cost *cost, struct kvr_router **router, struct kvr_error *error);
 void kvr_router_destroy(struct kvr_router *router);
 
+/* Whether a policy of the chain looks at block_ids and system; requests may leave them out else. */
+bool kvr_router_reads_blocks(const struct kvr_router *router);
+
 /* To join and change workers, and to tell of loads and completions. Valid as long as the router. */
 struct kvr_fleet *kvr_router_fleet(struct kvr_router *router);
 

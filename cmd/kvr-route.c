@@ -1,0 +1,249 @@
+/*
+ * kvr-route: reads request lines, decides which worker gets each, and adds `route`. The decisions
+ * are libkvr/route's; here are the options and the loop over lines.
+ */
+#include "cmd/tool.h"
+#include "route/explain.h"
+#include "route/stream.h"
+
+#include <stdio.h>
+
+struct settings {
+    const char *workers, *policy, *link, *session;
+    const char *model, *gpu, *cost_file;
+    uint64_t block_size, seed, reject_priority, tokens, output_tokens;
+    bool escape, pull, explain, explain_cost;
+    double escape_abs, escape_rel, slo_ttft_ms, slo_tbt_ms, compression;
+    double drain_ms, load_ttl_ms, lease_ms, mfu;
+};
+
+#define AT(member) offsetof(struct settings, member)
+
+static const struct kvr_option routing_options[] = {
+    TOOL_OPTION_WORKERS(struct settings),
+    {0, "policy", KVR_OPTION_TEXT, AT(policy), "CHAIN",
+        "policies asked in turn, as 'session(ttl=10m) > cost'; 'list' lists them, 'help' tells all "
+        "about them",
+        KVR_ROUTE_DEFAULT_POLICY, KVR_ROUTE_POLICY_NAMES "|list|help|*"},
+    {0, "escape", KVR_OPTION_FLAG, AT(escape), NULL,
+        "refuses a choice whose load is above the least by both --escape-abs and --escape-rel",
+        NULL, NULL},
+    {0, "escape-abs", KVR_OPTION_REAL, AT(escape_abs), "REQUESTS", "the absolute part of the gate",
+        "8", NULL},
+    {0, "escape-rel", KVR_OPTION_REAL, AT(escape_rel), "FACTOR", "the relative part of the gate",
+        "1.5", NULL},
+    {0, "slo-ttft", KVR_OPTION_TIME_MS, AT(slo_ttft_ms), "TIME",
+        "rejects a request whose predicted time to first token is longer; its own slo_ttft_ms "
+        "comes "
+        "first",
+        NULL, NULL},
+    {0, "slo-tbt", KVR_OPTION_TIME_MS, AT(slo_tbt_ms), "TIME",
+        "rejects a request whose predicted time between tokens is longer", NULL, NULL},
+    {0, "reject-priority", KVR_OPTION_COUNT, AT(reject_priority), "N",
+        "never rejects requests of a higher priority", "0", NULL},
+    {0, "pull", KVR_OPTION_FLAG, AT(pull), NULL,
+        "fetches KV from a worker that holds more, where that takes less time than computing it",
+        NULL, NULL},
+    {0, "link", KVR_OPTION_TEXT, AT(link), "LINK",
+        "the link between workers: a name of kvr-cost(5) or a bandwidth as 12.5GB/s", "rdma-200",
+        NULL},
+    {0, "compression", KVR_OPTION_REAL, AT(compression), "FACTOR",
+        "how many times smaller KV is on that link (CacheGen: 3.5 to 4.3)", "1", NULL},
+    {0, "drain", KVR_OPTION_TIME_MS, AT(drain_ms), "TIME",
+        "a draining worker keeps its open sessions for so long", "60s", NULL},
+    {0, "load-ttl", KVR_OPTION_TIME_MS, AT(load_ttl_ms), "TIME", "a load line counts for so long",
+        "10s", NULL},
+    {0, "lease", KVR_OPTION_TIME_MS, AT(lease_ms), "TIME",
+        "a request whose done line never comes counts as load for so long", "10m", NULL},
+    {0, "output-tokens", KVR_OPTION_COUNT, AT(output_tokens), "TOKENS",
+        "stands for an output length that the line does not tell", "256", NULL},
+    {0, "session", KVR_OPTION_TEXT, AT(session), "EXPRESSION",
+        "where the session is; without it session, the conversation of chat_id, or user", NULL,
+        NULL},
+    TOOL_OPTION_BLOCK_SIZE(struct settings, "512"),
+    {0, "seed", KVR_OPTION_COUNT, AT(seed), "N", "for policies with chance", "1", NULL},
+    {0, "explain", KVR_OPTION_FLAG, AT(explain), NULL,
+        "adds route.candidates: every candidate's numbers", NULL, NULL},
+    {0},
+};
+
+static const struct kvr_option cost_options[] = {
+    {0, "model", KVR_OPTION_TEXT, AT(model), "MODEL", "the model, see kvr-cost(5)",
+        KVR_COST_DEFAULT_MODEL, NULL},
+    {0, "gpu", KVR_OPTION_TEXT, AT(gpu), "GPU", "a worker's GPUs, as h100 or 8xh100",
+        KVR_COST_DEFAULT_GPU, NULL},
+    {0, "mfu", KVR_OPTION_REAL, AT(mfu), "SHARE",
+        "share of the GPU's peak that a prefill reaches; 0: the preset's", "0", NULL},
+    {0, "cost", KVR_OPTION_TEXT, AT(cost_file), "FILE",
+        "a cost file, as kvr-prefill --calibrate writes it", NULL, "<file>"},
+    {0, "explain-cost", KVR_OPTION_FLAG, AT(explain_cost), NULL,
+        "prints what the cost model says of a prompt, and ends", NULL, NULL},
+    {'n', "tokens", KVR_OPTION_COUNT, AT(tokens), "TOKENS", "the prompt of --explain-cost", "4096",
+        NULL},
+    {0},
+};
+
+static const struct kvr_program program = {
+    .name = "kvr-route",
+    .summary = "choose a worker for each request, and say why",
+    .operands = "[FILE...]",
+    .description =
+        "Adds `route` to every request line: the worker, the reason, and the prediction. Reads "
+        "`match` (kvr-match) where a line has it; acts on worker, load and done lines; passes "
+        "everything on. Request lines from -m that are routed already are another router's "
+        "placements: learned, not passed on.",
+    .examples =
+        "kvr-match -w 8 -c 3000000 --loop loop trace.jsonl | kvr-route --policy cost | tee loop\n"
+        "kvr-route -w 4 --policy 'session(ttl=30m) > least-loaded' requests.jsonl\n"
+        "kvr-route --explain-cost --model llama-3.1-70b --gpu 8xh100 -n 4096\n",
+};
+
+static enum kvr_status read_cost(
+    const struct settings *settings, struct kvr_cost *cost, struct kvr_error *error)
+{
+    enum kvr_status status =
+        kvr_cost_preset(cost, settings->model, settings->gpu, settings->mfu, error);
+
+    if (status == KVR_OK && settings->cost_file)
+        status = kvr_cost_load(cost, settings->cost_file, error);
+    return status;
+}
+
+static enum kvr_status make_router(const struct settings *settings, const struct kvr_cost *cost,
+    struct kvr_router **router, struct kvr_error *error)
+{
+    struct kvr_router_options options = kvr_router_defaults();
+    enum kvr_status status = kvr_link_read(settings->link, &options.link, error);
+
+    if (status != KVR_OK)
+        return status;
+    options.policy = settings->policy;
+    options.seed = settings->seed;
+    options.escape = settings->escape;
+    options.escape_abs = settings->escape_abs;
+    options.escape_rel = settings->escape_rel;
+    options.slo_ttft_ms = settings->slo_ttft_ms;
+    options.slo_tbt_ms = settings->slo_tbt_ms;
+    options.reject_priority =
+        settings->reject_priority > INT32_MAX ? INT32_MAX : (int32_t)settings->reject_priority;
+    options.pull = settings->pull;
+    options.compression = settings->compression;
+    options.default_output_tokens = (double)settings->output_tokens;
+    options.load_ttl_ms = settings->load_ttl_ms;
+    options.lease_ms = settings->lease_ms;
+    options.drain_ms = settings->drain_ms;
+    options.explain = settings->explain;
+    return kvr_router_create(&options, cost, router, error);
+}
+
+static enum kvr_status add_worker(
+    void *context, const struct kvr_worker_description *worker, struct kvr_error *error)
+{
+    return kvr_route_worker(context, worker, true, true, error);
+}
+
+static enum kvr_status make_reader(const struct settings *settings, struct kvr_router *router,
+    struct kvr_route_reader *reader, struct kvr_error *error)
+{
+    enum kvr_status status = KVR_OK;
+
+    if (settings->block_size == 0 || settings->block_size > UINT32_MAX)
+        return kvr_error_set(error, KVR_BAD_USAGE, "--block-size is out of range");
+    *reader = (struct kvr_route_reader){
+        .fleet = kvr_router_fleet(router),
+        .block_tokens = (uint32_t)settings->block_size,
+        .reads_blocks = kvr_router_reads_blocks(router),
+    };
+    if (settings->session)
+        status = kvr_expression_create(&reader->session, settings->session, error);
+    if (status == KVR_OK && settings->workers)
+        status = kvr_workers_each(settings->workers, add_worker, reader->fleet, error);
+    return status;
+}
+
+/* What a request line becomes. Statuses other than KVR_OK and KVR_BAD_INPUT end the program. */
+static enum kvr_status route_line(struct tool *tool, struct kvr_router *router,
+    struct kvr_route_reader *reader, bool explain, struct kvr_error *error)
+{
+    static const enum kvr_name dropped[] = {KVR_NAME_ROUTE};
+    struct kvr_route_request request;
+    struct kvr_route_decision decision;
+    struct kvr_buffer *out = &tool->out.buffer;
+    uint32_t routed = KVR_NO_WORKER, count = 0;
+
+    enum kvr_status status = kvr_route_read(reader, &tool->line, &request, error);
+    if (status == KVR_OK && tool->line.source.merged)
+        status = kvr_route_read_routed(reader, &tool->line, &routed, error);
+    if (status != KVR_OK)
+        return status;
+    if (routed != KVR_NO_WORKER)
+        return kvr_router_learn(router, &request, routed, error);
+    status = kvr_router_decide(router, &request, &decision, error);
+    if (status != KVR_OK)
+        return status;
+    const struct kvr_route_candidate *candidates =
+        explain ? kvr_router_explain(router, &count) : NULL;
+    kvr_line_begin(&tool->line, out, dropped, 1);
+    kvr_line_add(out, "route");
+    kvr_route_write(reader->fleet, &decision, candidates, count, out);
+    kvr_line_end(out);
+    kvr_writer_line_done(&tool->out);
+    return KVR_OK;
+}
+
+static void route_lines(
+    struct tool *tool, struct kvr_router *router, struct kvr_route_reader *reader, bool explain)
+{
+    struct kvr_error error = {0};
+
+    while (tool_next(tool) == TOOL_LINE) {
+        bool event = kvr_line_is_event(&tool->line);
+        enum kvr_status status = event ? kvr_route_event(reader, &tool->line, &error)
+                                       : route_line(tool, router, reader, explain, &error);
+        if (status == KVR_OK && event) {
+            kvr_line_pass(&tool->line, &tool->out);
+        } else if (status == KVR_BAD_INPUT) {
+            tool_bad_line(tool, &error);
+        } else if (status != KVR_OK) {
+            tool_fail(tool, &error);
+            break;
+        }
+    }
+}
+
+int main(int argc, char **argv)
+{
+    static struct settings settings;
+    const struct kvr_option_group groups[] = {
+        {"Routing", routing_options, &settings}, {"Cost model", cost_options, &settings}, {0}};
+    struct tool tool;
+    struct kvr_error error = {0};
+    struct kvr_cost cost;
+    struct kvr_router *router = NULL;
+    struct kvr_route_reader reader = {0};
+
+    int begun = tool_begin(&tool, &program, groups, argc, argv);
+    if (begun >= 0)
+        return begun;
+    enum kvr_status status = read_cost(&settings, &cost, &error);
+    if (status == KVR_OK && kvr_route_policies_text(settings.policy, &tool.out.buffer)) {
+        tool.out.whole = tool.out.buffer.length;
+        return tool_end(&tool);
+    }
+    if (status == KVR_OK && settings.explain_cost) {
+        kvr_cost_explain(&cost, (double)settings.tokens, &tool.out.buffer);
+        tool.out.whole = tool.out.buffer.length;
+        return tool_end(&tool);
+    }
+    if (status == KVR_OK)
+        status = make_router(&settings, &cost, &router, &error);
+    if (status == KVR_OK)
+        status = make_reader(&settings, router, &reader, &error);
+    if (status == KVR_OK)
+        route_lines(&tool, router, &reader, settings.explain);
+    else
+        tool_fail(&tool, &error);
+    kvr_route_reader_release(&reader);
+    kvr_router_destroy(router);
+    return tool_end(&tool);
+}
