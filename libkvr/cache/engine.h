@@ -89,7 +89,7 @@ struct kvr_cache_sink {
 };
 
 struct kvr_engine_options {
-    uint64_t capacity_blocks; /* of the first medium; at least 1, below 2^31 */
+    uint64_t capacity_blocks; /* of the engine's first medium; at least 1, below 2^31 */
     uint32_t block_tokens;    /* at least 1 */
     uint64_t seed;            /* for engines with chance */
     /* one value for each parameter of the engine, in its order; NULL: the defaults */

@@ -105,7 +105,10 @@ enum kvr_status kvr_replay_request(struct kvr_replay *replay,
     result->rejected = !admission.admitted;
     kvr_cache_stats(cache, &stats);
     result->evicted_blocks = evicted_so_far(&stats) - evicted_before;
-    result->usage_blocks = stats.capacity_blocks[0] - stats.free_blocks;
+    int medium = 0;
+    while (medium < KVR_MEDIUM_COUNT - 1 && !stats.capacity_blocks[medium])
+        medium++;
+    result->usage_blocks = stats.capacity_blocks[medium] - stats.free_blocks;
     while (replay->count > replay->live_limit) {
         status = finish_oldest(replay, error);
         if (status != KVR_OK)

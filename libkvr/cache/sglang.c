@@ -21,7 +21,7 @@
  *
  * The tree is sglang_tree.c, the host tier sglang_host.c.
  */
-#include "base/grow.h"
+#include "cache/handles.h"
 #include "cache/sglang_tree.h"
 
 #include <string.h>
@@ -45,9 +45,7 @@ struct sglang {
     bool reserve_total, checkpoint;
     uint64_t load_back_tokens;
     struct live *live;
-    size_t live_capacity, live_size;
-    uint32_t *unused;
-    size_t unused_count, unused_capacity;
+    struct kvr_handles handles;
 };
 
 enum {
@@ -88,10 +86,10 @@ static const struct kvr_parameter parameters[PARAMETERS] = {
 static void sglang_destroy(struct kvr_cache *base)
 {
     struct sglang *cache = (struct sglang *)base;
-    for (size_t i = 0; i < cache->live_size; i++)
+    for (size_t i = 0; i < cache->handles.size; i++)
         free(cache->live[i].chain);
     free(cache->live);
-    free(cache->unused);
+    free(cache->handles.unused);
     sglang_tree_release(&cache->tree);
     free(cache);
 }
@@ -128,28 +126,6 @@ static enum kvr_status sglang_create(const struct kvr_engine_options *options,
         return status;
     }
     *out = &cache->base;
-    return KVR_OK;
-}
-
-static enum kvr_status take_handle(struct sglang *cache, uint32_t *handle, struct kvr_error *error)
-{
-    if (cache->unused_count) {
-        *handle = cache->unused[--cache->unused_count];
-        return KVR_OK;
-    }
-    size_t old = cache->live_capacity;
-    struct live *grown =
-        kvr_grow(cache->live, &cache->live_capacity, cache->live_size + 1, sizeof *cache->live);
-    if (!grown)
-        return kvr_error_memory(error);
-    cache->live = grown;
-    memset(grown + old, 0, (cache->live_capacity - old) * sizeof *grown);
-    uint32_t *unused = kvr_grow(
-        cache->unused, &cache->unused_capacity, cache->live_capacity, sizeof *cache->unused);
-    if (!unused)
-        return kvr_error_memory(error);
-    cache->unused = unused;
-    *handle = (uint32_t)cache->live_size++;
     return KVR_OK;
 }
 
@@ -195,16 +171,17 @@ static enum kvr_status sglang_admit(struct kvr_cache *base, const struct kvr_cac
 {
     struct sglang *cache = (struct sglang *)base;
     struct sglang_tree *tree = &cache->tree;
-    uint32_t size = tree->page_tokens, handle = 0;
-    enum kvr_status status = take_handle(cache, &handle, error);
-    if (status != KVR_OK)
-        return status;
-    struct live *live = &cache->live[handle];
-    status = copy_chain(live, request, error);
+    uint32_t size = tree->page_tokens, handle;
+    struct live *slots = kvr_handles_take(&cache->handles, cache->live, sizeof *slots, &handle);
+    if (!slots)
+        return kvr_error_memory(error);
+    cache->live = slots;
+    struct live *live = &slots[handle];
+    enum kvr_status status = copy_chain(live, request, error);
     if (status == KVR_OK)
         status = sglang_tree_reserve(tree, live->chain_count, error);
     if (status != KVR_OK) {
-        cache->unused[cache->unused_count++] = handle;
+        kvr_handles_give(&cache->handles, handle);
         return status;
     }
 
@@ -234,7 +211,7 @@ static enum kvr_status sglang_admit(struct kvr_cache *base, const struct kvr_cac
         sglang_evict(tree, need - tree->free);
     if (tree->free < need) {
         sglang_unlock(tree, node);
-        cache->unused[cache->unused_count++] = handle;
+        kvr_handles_give(&cache->handles, handle);
         return KVR_OK;
     }
     tree->free -= need;
@@ -270,7 +247,7 @@ static enum kvr_status sglang_admit(struct kvr_cache *base, const struct kvr_cac
 
 static struct live *find_live(struct sglang *cache, uint32_t handle, struct kvr_error *error)
 {
-    if (handle < cache->live_size && cache->live[handle].used)
+    if (handle < cache->handles.size && cache->live[handle].used)
         return &cache->live[handle];
     kvr_error_set(error, KVR_BAD_INPUT, "no live request has the handle %u", handle);
     return NULL;
@@ -326,7 +303,7 @@ static enum kvr_status sglang_finish(
     tree->free += live->held;
     sglang_unlock(tree, live->node);
     live->used = false;
-    cache->unused[cache->unused_count++] = handle;
+    kvr_handles_give(&cache->handles, handle);
     tree->stats.live--;
     return KVR_OK;
 }
@@ -399,10 +376,10 @@ static void sglang_stats(const struct kvr_cache *base, struct kvr_cache_stats *s
     stats->memory_bytes =
         sizeof *cache + tree->node_capacity * sizeof *tree->nodes +
         tree->cell_capacity * sizeof *tree->cells + tree->bucket_count * sizeof *tree->buckets +
-        (tree->heap_capacity[0] + tree->heap_capacity[1]) * sizeof *tree->heap[0] +
+        kvr_order_bytes(&tree->leaves[0]) + kvr_order_bytes(&tree->leaves[1]) +
         tree->path_capacity * sizeof *tree->path + tree->told_capacity * sizeof *tree->told +
-        cache->live_capacity * sizeof *cache->live + cache->unused_capacity * sizeof *cache->unused;
-    for (size_t i = 0; i < cache->live_size; i++)
+        kvr_handles_bytes(&cache->handles, sizeof *cache->live);
+    for (size_t i = 0; i < cache->handles.size; i++)
         stats->memory_bytes += cache->live[i].chain_capacity * sizeof *cache->live->chain;
 }
 

@@ -61,7 +61,7 @@ static uint64_t reclaim_twins(struct sglang_tree *tree, uint64_t count)
             struct sglang_node *node = &tree->nodes[index];
             next = node->twin_next;
             bool twofold = node->device && node->host;
-            if (twofold && pass == 0 && node->place[0])
+            if (twofold && pass == 0 && kvr_order_has(&tree->leaves[0], index))
                 continue;
             twin_unlink(tree, index);
             if (!twofold)
@@ -92,8 +92,8 @@ static bool copy_to_host(struct sglang_tree *tree, uint32_t index)
         uint64_t needed = length - tree->host_free;
         uint64_t gone = tree->write == WRITE_BACK ? reclaim_twins(tree, needed) : 0;
         while (gone < needed) {
-            uint32_t leaf = sglang_smallest(tree, 1);
-            if (!leaf)
+            uint32_t leaf = kvr_order_first(&tree->leaves[1]);
+            if (leaf == KVR_ORDER_NONE)
                 return false;
             gone += tree->nodes[leaf].length;
             evict_host_leaf(tree, leaf);
@@ -117,18 +117,6 @@ void sglang_backup(struct sglang_tree *tree, uint32_t node)
 
 /* ── device to host and back ── */
 
-/* Deletes the host-only nodes below a node, leaves first. */
-static void drop_below(struct sglang_tree *tree, uint32_t top)
-{
-    for (uint32_t at = top; tree->nodes[top].children;) {
-        while (tree->nodes[at].first_child)
-            at = tree->nodes[at].first_child;
-        uint32_t above = tree->nodes[at].parent;
-        evict_host_leaf(tree, at);
-        at = above;
-    }
-}
-
 static void leave_device(struct sglang_tree *tree, uint32_t index)
 {
     struct sglang_node *node = &tree->nodes[index];
@@ -147,9 +135,10 @@ static void leave_device(struct sglang_tree *tree, uint32_t index)
 
 void sglang_demote(struct sglang_tree *tree, uint32_t index)
 {
-    if (tree->has_host && tree->write == WRITE_BACK && !tree->nodes[index].host &&
-        !copy_to_host(tree, index))
-        drop_below(tree, index);
+    /* Where a copy fails, all host leaves are gone by then, so nothing hangs below: it is deleted.
+     */
+    if (tree->has_host && tree->write == WRITE_BACK && !tree->nodes[index].host)
+        copy_to_host(tree, index);
     leave_device(tree, index);
 }
 
@@ -186,13 +175,12 @@ bool sglang_load_back(struct sglang_tree *tree, uint32_t bottom, uint64_t least_
 void sglang_drop_all(struct sglang_tree *tree)
 {
     /* host leaves first: then nothing but what is locked hangs below a device leaf */
-    for (uint32_t leaf;;) {
-        if (tree->has_host && (leaf = sglang_smallest(tree, 1))) {
-            evict_host_leaf(tree, leaf);
-        } else if ((leaf = sglang_smallest(tree, 0))) {
-            leave_device(tree, leaf);
-        } else {
+    for (;;) {
+        if (tree->leaves[1].count)
+            evict_host_leaf(tree, kvr_order_first(&tree->leaves[1]));
+        else if (tree->leaves[0].count)
+            leave_device(tree, kvr_order_first(&tree->leaves[0]));
+        else
             break;
-        }
     }
 }

@@ -1,10 +1,10 @@
 /*
  * The tree itself: lookup, split, insert, locks, and which leaf goes next.
  *
- * Order of eviction. SGLang collects all leaves into a heap each time it must evict. Here the heap
- * stands from call to call: a leaf whose key changes moves in it, a node that gets a child or a
- * lock leaves it, a parent that lost its last child enters it. Keys are unique (the clock never
- * gives one tick twice), so the smallest is the same as in a heap built afresh.
+ * Order of eviction. SGLang collects all leaves into a heap each time it must evict. Here they are
+ * kept in order from call to call (order.h): a leaf whose key changes moves, a node that gets a
+ * child or a lock goes out, a parent that lost its last child comes in. Keys are unique (the clock
+ * never gives one tick twice), so the smallest is the same as in a heap built afresh.
  *
  * Cost: a lookup reads a child-table bucket and a node for each node on the path and a cell for
  * each page; a touched leaf costs O(log leaves). Memory: 16 bytes a page and about 120 a node with
@@ -15,107 +15,51 @@
 
 #include <string.h>
 
-/* ── the heaps ── */
+/* ── leaves in order ── */
 
-static void candidate_key(
-    const struct sglang_tree *tree, const struct sglang_node *node, struct sglang_candidate *out)
+void sglang_refresh(struct sglang_tree *tree, uint32_t index)
 {
-    out->major = 0;
-    out->minor = node->access;
+    const struct sglang_node *node = &tree->nodes[index];
+    bool unlocked = index && !node->locks;
+    bool leaf[2] = {unlocked && node->device && !node->device_children,
+        unlocked && node->host && !node->device && !node->children};
+    int64_t major = 0;
+    uint64_t minor = node->access;
     switch (tree->strategy) {
     case LRU:
         break;
     case LFU:
-        out->major = node->hits;
+        major = node->hits;
         break;
     case SLRU:
-        out->major = node->hits >= tree->protected_hits;
+        major = node->hits >= tree->protected_hits;
         break;
     case PRIORITY:
-        out->major = node->priority;
+        major = node->priority;
         break;
     case FIFO:
-        out->minor = node->creation;
+        minor = node->creation;
         break;
     case MRU:
-        out->minor = UINT64_MAX - node->access;
+        minor = UINT64_MAX - node->access;
         break;
     case FILO:
-        out->minor = UINT64_MAX - node->creation;
+        minor = UINT64_MAX - node->creation;
         break;
     case TLRU: {
         /* what its conversation must keep so that its next prefill stays within the budget */
         int64_t page = tree->page_tokens;
         int64_t keep = node->reach * page + tree->next_prompt_tokens - tree->tail_budget_tokens;
         int64_t left = ((int64_t)node->depth - node->length) * page;
-        out->major = left >= (keep > 0 ? keep : 0) ? -1 : 0;
+        major = left >= (keep > 0 ? keep : 0) ? -1 : 0;
         break;
     }
     }
-}
-
-static bool before(const struct sglang_candidate *a, const struct sglang_candidate *b)
-{
-    return a->major != b->major ? a->major < b->major : a->minor < b->minor;
-}
-
-static void heap_put(
-    struct sglang_tree *tree, int which, uint32_t at, const struct sglang_candidate *candidate)
-{
-    tree->heap[which][at] = *candidate;
-    tree->nodes[candidate->node].place[which] = at + 1;
-}
-
-/* Moves the candidate up or down from the hole at `at` to where it belongs. */
-static void heap_settle(
-    struct sglang_tree *tree, int which, uint32_t at, const struct sglang_candidate *candidate)
-{
-    struct sglang_candidate moving = *candidate, *heap = tree->heap[which];
-    uint32_t count = tree->heap_count[which];
-    while (at && before(&moving, &heap[(at - 1) / 2])) {
-        heap_put(tree, which, at, &heap[(at - 1) / 2]);
-        at = (at - 1) / 2;
-    }
-    for (uint32_t child; (child = 2 * at + 1) < count; at = child) {
-        if (child + 1 < count && before(&heap[child + 1], &heap[child]))
-            child++;
-        if (!before(&heap[child], &moving))
-            break;
-        heap_put(tree, which, at, &heap[child]);
-    }
-    heap_put(tree, which, at, &moving);
-}
-
-static void heap_remove(struct sglang_tree *tree, int which, uint32_t node)
-{
-    uint32_t at = tree->nodes[node].place[which] - 1;
-    uint32_t last = --tree->heap_count[which];
-    tree->nodes[node].place[which] = 0;
-    if (at != last)
-        heap_settle(tree, which, at, &tree->heap[which][last]);
-}
-
-uint32_t sglang_smallest(const struct sglang_tree *tree, int heap)
-{
-    return tree->heap_count[heap] ? tree->heap[heap][0].node : 0;
-}
-
-void sglang_refresh(struct sglang_tree *tree, uint32_t index)
-{
-    struct sglang_node *node = &tree->nodes[index];
-    bool unlocked = index && !node->locks;
-    bool leaf[2] = {unlocked && node->device && !node->device_children,
-        unlocked && node->host && !node->device && !node->children};
     for (int which = 0; which <= tree->has_host; which++) {
-        if (!leaf[which]) {
-            if (node->place[which])
-                heap_remove(tree, which, index);
-            continue;
-        }
-        struct sglang_candidate candidate = {.node = index};
-        candidate_key(tree, node, &candidate);
-        uint32_t at = node->place[which] ? node->place[which] - 1 : tree->heap_count[which]++;
-        heap_settle(tree, which, at, &candidate);
+        if (leaf[which])
+            kvr_order_put(&tree->leaves[which], index, major, minor);
+        else
+            kvr_order_remove(&tree->leaves[which], index);
     }
 }
 
@@ -204,8 +148,8 @@ void sglang_tree_release(struct sglang_tree *tree)
     free(tree->nodes);
     free(tree->cells);
     free(tree->buckets);
-    free(tree->heap[0]);
-    free(tree->heap[1]);
+    kvr_order_release(&tree->leaves[0]);
+    kvr_order_release(&tree->leaves[1]);
     free(tree->path);
     free(tree->told);
 }
@@ -253,13 +197,9 @@ enum kvr_status sglang_tree_reserve(struct sglang_tree *tree, size_t count, stru
     if (!cells)
         return kvr_error_memory(error);
     tree->cells = cells;
-    for (int which = 0; which <= tree->has_host; which++) {
-        struct sglang_candidate *heap = kvr_grow(
-            tree->heap[which], &tree->heap_capacity[which], tree->node_capacity, sizeof *heap);
-        if (!heap)
+    for (int which = 0; which <= tree->has_host; which++)
+        if (!kvr_order_reserve(&tree->leaves[which], tree->node_capacity))
             return kvr_error_memory(error);
-        tree->heap[which] = heap;
-    }
     if (tree->has_host) {
         uint32_t *path =
             kvr_grow(tree->path, &tree->path_capacity, tree->node_capacity, sizeof *path);
@@ -293,8 +233,7 @@ void sglang_delete(struct sglang_tree *tree, uint32_t index)
     struct sglang_node *node = &tree->nodes[index], *parent = &tree->nodes[node->parent];
     sglang_forget_twin(tree, index);
     for (int which = 0; which <= tree->has_host; which++)
-        if (node->place[which])
-            heap_remove(tree, which, index);
+        kvr_order_remove(&tree->leaves[which], index);
     child_unlink(tree, index);
     parent->children--;
     parent->device_children -= node->device;
@@ -565,8 +504,8 @@ void sglang_evict(struct sglang_tree *tree, uint64_t count)
 {
     uint64_t gone = 0;
     while (gone < count) {
-        uint32_t node = sglang_smallest(tree, 0);
-        if (!node)
+        uint32_t node = kvr_order_first(&tree->leaves[0]);
+        if (node == KVR_ORDER_NONE)
             break;
         gone += tree->nodes[node].length;
         sglang_demote(tree, node);

@@ -15,6 +15,7 @@
 #define KVR_CACHE_SGLANG_TREE_H
 
 #include "cache/engine.h"
+#include "cache/order.h"
 
 enum sglang_strategy { LRU, LFU, SLRU, PRIORITY, FIFO, MRU, FILO, TLRU };
 enum sglang_write { WRITE_THROUGH, WRITE_THROUGH_SELECTIVE, WRITE_BACK };
@@ -36,17 +37,9 @@ struct sglang_node {
     uint32_t hits;
     int32_t priority;
     uint32_t bucket_next;  /* of the child table; in a free node, the next free one */
-    uint32_t place[2];     /* in the heap of device and of host leaves, plus one; 0: not there */
     uint32_t depth, reach; /* pages from the root to its end; the deepest its branch ever was */
     uint32_t twin_next, twin_previous; /* write-back: the list of those on both tiers */
     bool device, host, twin;
-};
-
-/* An entry of an eviction heap: the smallest (major, minor) goes first; no two are equal. */
-struct sglang_candidate {
-    int64_t major;
-    uint64_t minor;
-    uint32_t node;
 };
 
 struct sglang_tree {
@@ -68,10 +61,8 @@ struct sglang_tree {
     size_t cell_capacity;
     uint32_t cell_count, free_cell;
     uint32_t *buckets;
-    size_t bucket_count; /* a power of two */
-    struct sglang_candidate *heap[2];
-    size_t heap_capacity[2];
-    uint32_t heap_count[2];
+    size_t bucket_count;        /* a power of two */
+    struct kvr_order leaves[2]; /* that may be evicted: device leaves, host leaves */
     uint32_t twin_first, twin_last;
 
     uint32_t *path; /* room for a run of nodes, with a host tier */
@@ -112,12 +103,9 @@ void sglang_evict(struct sglang_tree *tree, uint64_t count);
  * *matched: how far the ids are there. */
 uint32_t sglang_find(struct sglang_tree *tree, const uint64_t *ids, size_t count, size_t *matched);
 
-/* Puts the node into, or takes it out of, the heaps of leaves that may be evicted, at its current
- * key. Called after anything that a key or leafness depends on has changed. */
+/* Puts the node among the leaves that may be evicted, at its current key, or takes it from there.
+ * Called after anything that a key or leafness depends on has changed. */
 void sglang_refresh(struct sglang_tree *tree, uint32_t node);
-
-/* The smallest of heap 0 (device) or 1 (host); 0 when empty. */
-uint32_t sglang_smallest(const struct sglang_tree *tree, int heap);
 
 /* Takes a childless node out of the tree. */
 void sglang_delete(struct sglang_tree *tree, uint32_t node);

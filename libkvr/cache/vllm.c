@@ -21,8 +21,8 @@
  *
  * Cost: O(1) a block for lookup, pop, push and caching; 40 bytes a block and 4 to 8 a bucket.
  */
-#include "base/grow.h"
 #include "cache/engine.h"
+#include "cache/handles.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -59,9 +59,7 @@ struct vllm {
     uint32_t *buckets;
     uint32_t bucket_mask;
     struct live *live;
-    size_t live_capacity;
-    uint32_t *unused; /* handles to give out again */
-    size_t unused_count, unused_capacity, live_size;
+    struct kvr_handles handles;
     struct kvr_cache_stats stats;
 };
 
@@ -186,29 +184,6 @@ static void tell_stored(
 
 /* ── a request's life ── */
 
-/* Room for one more live request; its handle. */
-static enum kvr_status take_handle(struct vllm *cache, uint32_t *handle, struct kvr_error *error)
-{
-    if (cache->unused_count) {
-        *handle = cache->unused[--cache->unused_count];
-        return KVR_OK;
-    }
-    size_t old = cache->live_capacity;
-    struct live *grown =
-        kvr_grow(cache->live, &cache->live_capacity, cache->live_size + 1, sizeof *cache->live);
-    if (!grown)
-        return kvr_error_memory(error);
-    cache->live = grown;
-    memset(grown + old, 0, (cache->live_capacity - old) * sizeof *grown);
-    uint32_t *unused = kvr_grow(
-        cache->unused, &cache->unused_capacity, cache->live_capacity, sizeof *cache->unused);
-    if (!unused)
-        return kvr_error_memory(error);
-    cache->unused = unused;
-    *handle = (uint32_t)cache->live_size++;
-    return KVR_OK;
-}
-
 /* Remembers the ids of the blocks from the prompt's partial one on, and makes room for `need`
  * blocks in all. */
 static enum kvr_status prepare(struct live *live, const struct kvr_cache_request *request,
@@ -262,12 +237,13 @@ static enum kvr_status vllm_admit(struct kvr_cache *base, const struct kvr_cache
     if (wanted > cache->usable)
         return KVR_OK; /* never fits, whatever is found */
 
-    uint32_t handle = 0;
-    enum kvr_status status = take_handle(cache, &handle, error);
-    if (status != KVR_OK)
-        return status;
-    struct live *live = &cache->live[handle];
-    status = prepare(live, request, full, wanted, error);
+    uint32_t handle;
+    struct live *slots = kvr_handles_take(&cache->handles, cache->live, sizeof *slots, &handle);
+    if (!slots)
+        return kvr_error_memory(error);
+    cache->live = slots;
+    struct live *live = &slots[handle];
+    enum kvr_status status = prepare(live, request, full, wanted, error);
     size_t hit = 0, idle = 0;
     if (status == KVR_OK) {
         for (; hit < limit; hit++) {
@@ -279,7 +255,7 @@ static enum kvr_status vllm_admit(struct kvr_cache *base, const struct kvr_cache
         }
     }
     if (status != KVR_OK || wanted - hit + idle > cache->free) {
-        cache->unused[cache->unused_count++] = handle;
+        kvr_handles_give(&cache->handles, handle);
         return status;
     }
 
@@ -312,7 +288,7 @@ static enum kvr_status vllm_admit(struct kvr_cache *base, const struct kvr_cache
 
 static struct live *find_live(struct vllm *cache, uint32_t handle, struct kvr_error *error)
 {
-    if (handle < cache->live_size && cache->live[handle].used)
+    if (handle < cache->handles.size && cache->live[handle].used)
         return &cache->live[handle];
     kvr_error_set(error, KVR_BAD_INPUT, "no live request has the handle %u", handle);
     return NULL;
@@ -359,7 +335,7 @@ static enum kvr_status vllm_finish(struct kvr_cache *base, uint32_t handle, stru
     while (live->count)
         let_go(cache, live->blocks[--live->count]);
     live->used = false;
-    cache->unused[cache->unused_count++] = handle;
+    kvr_handles_give(&cache->handles, handle);
     cache->stats.live--;
     return KVR_OK;
 }
@@ -424,9 +400,8 @@ static void vllm_stats(const struct kvr_cache *base, struct kvr_cache_stats *sta
     stats->capacity_blocks[0] = cache->usable;
     stats->memory_bytes = sizeof *cache + ((uint64_t)cache->usable + 1) * sizeof *cache->blocks +
                           ((uint64_t)cache->bucket_mask + 1) * sizeof *cache->buckets +
-                          cache->live_capacity * sizeof *cache->live +
-                          cache->unused_capacity * sizeof *cache->unused;
-    for (size_t i = 0; i < cache->live_size; i++)
+                          kvr_handles_bytes(&cache->handles, sizeof *cache->live);
+    for (size_t i = 0; i < cache->handles.size; i++)
         stats->memory_bytes += cache->live[i].capacity * sizeof *cache->live->blocks +
                                cache->live[i].chain_capacity * sizeof *cache->live->chain;
 }
@@ -452,12 +427,12 @@ static void vllm_walk_free(const struct kvr_cache *base, kvr_cache_visit_free *v
 static void vllm_destroy(struct kvr_cache *base)
 {
     struct vllm *cache = (struct vllm *)base;
-    for (size_t i = 0; i < cache->live_size; i++) {
+    for (size_t i = 0; i < cache->handles.size; i++) {
         free(cache->live[i].blocks);
         free(cache->live[i].chain);
     }
     free(cache->live);
-    free(cache->unused);
+    free(cache->handles.unused);
     free(cache->blocks);
     free(cache->buckets);
     free(cache);
