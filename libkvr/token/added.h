@@ -1,0 +1,28 @@
+/*
+ * Finding added tokens ("<|im_start|>") in text: leftmost, the longest of those that start there.
+ * Text is passed over at memory speed: only bytes that start some token are looked at.
+ */
+#ifndef KVR_TOKEN_ADDED_H
+#define KVR_TOKEN_ADDED_H
+
+#include "token/vocabulary_source.h"
+
+struct kvr_added {
+    struct kvr_buffer units; /* a trie whose tokens are the caller's numbers */
+    bool starts[256];        /* bytes that some text starts with */
+    int only_start;          /* the byte, if there is only one; else -1 */
+    uint32_t count;
+};
+
+void kvr_added_release(struct kvr_added *added);
+
+/* Builds from keys, which are put in order; each key's token is what a match gives. Of equal texts
+ * the last counts. */
+enum kvr_status kvr_added_build(
+    struct kvr_added *added, struct kvr_trie_key *keys, uint32_t count, struct kvr_error *error);
+
+/* The first match at or after `from`: its number, with *start and *stop; KVR_NO_TOKEN: none. */
+uint32_t kvr_added_find(const struct kvr_added *added, const uint8_t *text, size_t from,
+    size_t length, size_t *start, size_t *stop);
+
+#endif

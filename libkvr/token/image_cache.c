@@ -1,0 +1,113 @@
+#include "token/image_cache.h"
+#include "token/vocabulary.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#define IMAGE_VERSION 1 /* of the layout and of what loaders make of a file; any change: one more  \
+                         */
+
+void kvr_image_key_of(struct kvr_image_key *key, const char *path, const struct stat *info)
+{
+    char *real = realpath(path, NULL);
+    const char *name = real ? real : path;
+
+    *key = (struct kvr_image_key){
+        .path_hash = XXH3_64bits(name, strlen(name)),
+        .bytes = (uint64_t)info->st_size,
+        .mtime_ns =
+            (uint64_t)info->st_mtim.tv_sec * UINT64_C(1000000000) + (uint64_t)info->st_mtim.tv_nsec,
+        .id = (uint64_t)info->st_ino * 31 + (uint64_t)info->st_dev,
+    };
+    free(real);
+}
+
+static uint64_t checksum(const void *image, size_t length)
+{
+    size_t skip = sizeof(struct kvr_image_header);
+
+    return XXH3_64bits((const char *)image + skip, length - skip);
+}
+
+static void file_name(
+    char *out, size_t size, const char *directory, const struct kvr_image_key *key)
+{
+    snprintf(out, size, "%s/compiled-%016" PRIx64 ".kvv", directory, key->path_hash);
+}
+
+void *kvr_image_cache_map(const char *directory, const struct kvr_image_key *key, size_t *length)
+{
+    char name[4096];
+    struct stat info;
+    void *image = MAP_FAILED;
+
+    file_name(name, sizeof name, directory, key);
+    int descriptor = open(name, O_RDONLY | O_CLOEXEC);
+    if (descriptor < 0)
+        return NULL;
+    /* only our own file, or root's, is trusted */
+    if (fstat(descriptor, &info) == 0 && S_ISREG(info.st_mode) &&
+        (info.st_uid == geteuid() || info.st_uid == 0) &&
+        (size_t)info.st_size > sizeof(struct kvr_image_header)) {
+        *length = (size_t)info.st_size;
+        image = mmap(NULL, *length, PROT_READ, MAP_PRIVATE | MAP_POPULATE, descriptor, 0);
+    }
+    close(descriptor);
+    if (image == MAP_FAILED)
+        return NULL;
+    const struct kvr_image_header *h = image;
+    if (memcmp(h->magic, "kvrvocab", 8) == 0 && h->version == IMAGE_VERSION &&
+        h->source_bytes == key->bytes && h->source_mtime_ns == key->mtime_ns &&
+        h->source_id == key->id && h->checksum == checksum(image, *length))
+        return image;
+    munmap(image, *length);
+    return NULL;
+}
+
+static int write_all(int descriptor, const char *bytes, size_t length)
+{
+    while (length) {
+        ssize_t count = write(descriptor, bytes, length);
+        if (count < 0 && errno == EINTR)
+            continue;
+        if (count <= 0)
+            return -1;
+        bytes += count;
+        length -= (size_t)count;
+    }
+    return 0;
+}
+
+void kvr_image_cache_store(
+    const char *directory, const struct kvr_image_key *key, const void *image, size_t length)
+{
+    struct kvr_image_header header;
+    char name[4096], temporary[4128];
+
+    memcpy(&header, image, sizeof header);
+    header.version = IMAGE_VERSION;
+    header.source_bytes = key->bytes;
+    header.source_mtime_ns = key->mtime_ns;
+    header.source_id = key->id;
+    header.checksum = checksum(image, length);
+    mkdir(directory, 0777);
+    file_name(name, sizeof name, directory, key);
+    snprintf(temporary, sizeof temporary, "%s.XXXXXX", name);
+    int descriptor = mkostemp(temporary, O_CLOEXEC);
+    if (descriptor < 0)
+        return;
+    int failed = write_all(descriptor, (const char *)&header, sizeof header) ||
+                 write_all(descriptor, (const char *)image + sizeof header, length - sizeof header);
+    failed |= close(descriptor) != 0;
+    if (failed || rename(temporary, name) != 0)
+        unlink(temporary);
+}

@@ -1,0 +1,20 @@
+/* The steps around the model of a tokenizer.json. */
+#ifndef KVR_TOKEN_LOAD_STEPS_H
+#define KVR_TOKEN_LOAD_STEPS_H
+
+#include "line/json.h"
+#include "token/tokenizer_internal.h"
+
+/* Loads normalizer, pre_tokenizer, decoder and post_processor, and sets source->model and
+ * source->folded by them. */
+enum kvr_status kvr_load_steps(
+    struct kvr_source *source, struct kvr_value file, struct kvr_error *error);
+
+/* KVR_UNSUPPORTED: "the WHAT type 'TYPE'". */
+enum kvr_status kvr_error_type(struct kvr_error *error, const char *what, struct kvr_value type);
+
+/* Adds a pattern as a split, or the scanner that stands for it. */
+enum kvr_status kvr_add_split(struct kvr_source *source, const char *pattern, size_t length,
+    struct kvr_step step, struct kvr_error *error);
+
+#endif

@@ -1,0 +1,378 @@
+/*
+ * Normalizers and pre-tokenizers in general, step by step as the vocabulary lists them: the path of
+ * vocabularies whose steps no scanner stands for. A text is one buffer and the ends of its pieces;
+ * each step reads one such list and writes the next.
+ */
+#include "token/normalize.h"
+#include "token/tokenizer_internal.h"
+#include "token/unicode.h"
+
+#include <stdlib.h>
+
+void kvr_pieces_release(struct kvr_pieces *pieces)
+{
+    kvr_buffer_release(&pieces->text);
+    free(pieces->ends);
+    memset(pieces, 0, sizeof *pieces);
+}
+
+void kvr_pieces_push(struct kvr_pieces *pieces, size_t end)
+{
+    if (pieces->count == pieces->capacity) {
+        size_t capacity = pieces->capacity ? pieces->capacity * 2 : 64;
+        uint32_t *larger = realloc(pieces->ends, capacity * sizeof *larger);
+        if (!larger) {
+            pieces->text.failed = true;
+            return;
+        }
+        pieces->ends = larger;
+        pieces->capacity = capacity;
+    }
+    pieces->ends[pieces->count++] = (uint32_t)end;
+}
+
+/* Ends the piece that grew in pieces->text, unless nothing did. */
+static void close_piece(struct kvr_pieces *pieces)
+{
+    size_t start = pieces->count ? pieces->ends[pieces->count - 1] : 0;
+
+    if (pieces->text.length > start)
+        kvr_pieces_push(pieces, pieces->text.length);
+}
+
+/* One step's search for its text or pattern. */
+static enum kvr_status find(const struct kvr_tokenizer *t, const struct kvr_step *step,
+    const char *text, size_t from, size_t length, bool *found, size_t *start, size_t *stop,
+    struct kvr_error *error)
+{
+    const struct kvr_pattern *pattern = kvr_step_pattern(t, step);
+
+    if (pattern)
+        return kvr_pattern_find(pattern, text, from, length, found, start, stop, error);
+    const char *literal = t->vocabulary.text + step->text;
+    const char *match = step->text_length && from < length
+                            ? memmem(text + from, length - from, literal, step->text_length)
+                            : NULL;
+    *found = match != NULL;
+    if (match) {
+        *start = (size_t)(match - text);
+        *stop = *start + step->text_length;
+    }
+    return KVR_OK;
+}
+
+static enum kvr_status replace_all(const struct kvr_tokenizer *t, const struct kvr_step *step,
+    const struct kvr_buffer *in, struct kvr_buffer *out, struct kvr_error *error)
+{
+    size_t at = 0, start, stop;
+    bool found;
+
+    for (;;) {
+        enum kvr_status status =
+            find(t, step, in->data, at, in->length, &found, &start, &stop, error);
+        if (status)
+            return status;
+        if (!found)
+            break;
+        kvr_buffer_append(out, in->data + at, start - at);
+        kvr_buffer_append(out, t->vocabulary.text + step->other, step->other_length);
+        at = stop;
+    }
+    kvr_buffer_append(out, in->data + at, in->length - at);
+    return KVR_OK;
+}
+
+static void strip_marks(const struct kvr_buffer *in, struct kvr_buffer *out)
+{
+    const uint8_t *p = (const uint8_t *)in->data, *end = p + in->length;
+    unsigned size;
+
+    for (; p < end; p += size)
+        if (!(kvr_category_bit(kvr_utf8_decode(p, end, &size)) & KVR_IS_MARK))
+            kvr_buffer_append(out, p, size);
+}
+
+static void normalize_spaces(
+    const struct kvr_step *step, const struct kvr_buffer *in, struct kvr_buffer *out)
+{
+    const char *p = in->data, *end = p + in->length;
+
+    if (step->a && in->length)
+        kvr_buffer_append_byte(out, ' ');
+    while (p < end) {
+        const char *mark = memmem(p, (size_t)(end - p), "\u2581", 3);
+        kvr_buffer_append(out, p, (size_t)((mark ? mark : end) - p));
+        if (mark)
+            kvr_buffer_append_byte(out, ' ');
+        p = mark ? mark + 3 : end;
+    }
+}
+
+static enum kvr_status normalize_step(const struct kvr_tokenizer *t, const struct kvr_step *step,
+    const struct kvr_buffer *in, struct kvr_buffer *out, struct kvr_error *error)
+{
+    const uint8_t *text = (const uint8_t *)in->data;
+
+    switch (step->kind) {
+    case KVR_NORMALIZE_NFC:
+        kvr_normal_form(KVR_NFC, text, in->length, out);
+        return KVR_OK;
+    case KVR_NORMALIZE_NFD:
+        kvr_normal_form(KVR_NFD, text, in->length, out);
+        return KVR_OK;
+    case KVR_NORMALIZE_NFKC:
+        kvr_normal_form(KVR_NFKC, text, in->length, out);
+        return KVR_OK;
+    case KVR_NORMALIZE_NFKD:
+        kvr_normal_form(KVR_NFKD, text, in->length, out);
+        return KVR_OK;
+    case KVR_NORMALIZE_REPLACE:
+        return replace_all(t, step, in, out, error);
+    case KVR_NORMALIZE_PREPEND:
+        if (in->length)
+            kvr_buffer_append(out, t->vocabulary.text + step->text, step->text_length);
+        kvr_buffer_append(out, in->data, in->length);
+        return KVR_OK;
+    case KVR_NORMALIZE_STRIP: {
+        size_t before = step->a ? kvr_spaces_after(text, in->length) : 0;
+        size_t after = step->b ? kvr_spaces_before(text + before, in->length - before) : 0;
+        kvr_buffer_append(out, text + before, in->length - before - after);
+        return KVR_OK;
+    }
+    case KVR_NORMALIZE_STRIP_ACCENTS:
+        strip_marks(in, out);
+        return KVR_OK;
+    case KVR_NORMALIZE_SPACES:
+        normalize_spaces(step, in, out);
+        return KVR_OK;
+    default:
+        return kvr_error_set(error, KVR_UNSUPPORTED, "normalizer %u", (unsigned)step->kind);
+    }
+}
+
+enum kvr_status kvr_normalize(const struct kvr_tokenizer *tokenizer, struct kvr_buffer *text,
+    struct kvr_buffer *spare, struct kvr_error *error)
+{
+    uint32_t count;
+    const struct kvr_step *steps = kvr_steps(tokenizer, KVR_NORMALIZERS, &count);
+
+    for (uint32_t i = 0; i < count; i++) {
+        kvr_buffer_clear(spare);
+        enum kvr_status status = normalize_step(tokenizer, &steps[i], text, spare, error);
+        if (status)
+            return status;
+        if (spare->failed || text->failed)
+            return kvr_error_memory(error);
+        struct kvr_buffer swapped = *text;
+        *text = *spare;
+        *spare = swapped;
+    }
+    return text->failed ? kvr_error_memory(error) : KVR_OK;
+}
+
+/* Appends part of a piece as a piece of its own, or to the piece being built. */
+static void put(struct kvr_pieces *out, const char *text, size_t length, bool close)
+{
+    kvr_buffer_append(&out->text, text, length);
+    if (close)
+        close_piece(out);
+}
+
+/* The two kinds of stretches that a split sees in a piece, one after the other. */
+static void put_stretch(struct kvr_pieces *out, enum kvr_behaviour behaviour, bool match,
+    const char *text, size_t length, bool *last_was_match)
+{
+    if (!length)
+        return;
+    switch (behaviour) {
+    case KVR_SPLIT_ISOLATED:
+        put(out, text, length, true);
+        break;
+    case KVR_SPLIT_REMOVED:
+        if (!match)
+            put(out, text, length, true);
+        break;
+    case KVR_SPLIT_WITH_PREVIOUS:
+        if (match && !*last_was_match && out->count &&
+            out->ends[out->count - 1] == out->text.length && out->text.length) {
+            kvr_buffer_append(&out->text, text, length);
+            out->ends[out->count - 1] = (uint32_t)out->text.length;
+        } else {
+            put(out, text, length, true);
+        }
+        break;
+    case KVR_SPLIT_WITH_NEXT:
+        if (match)
+            close_piece(out); /* a match before it stands alone */
+        put(out, text, length, !match);
+        break;
+    case KVR_SPLIT_CONTIGUOUS:
+        if (match != *last_was_match)
+            close_piece(out);
+        put(out, text, length, false);
+        break;
+    }
+    *last_was_match = match;
+}
+
+static enum kvr_status split_piece(const struct kvr_tokenizer *t, const struct kvr_step *step,
+    const char *text, size_t length, struct kvr_pieces *out, struct kvr_error *error)
+{
+    enum kvr_behaviour behaviour = (enum kvr_behaviour)step->a;
+    bool inverted = step->b & 1, found, last_was_match = true;
+    size_t at = 0, start, stop;
+
+    while (at < length) {
+        enum kvr_status status = find(t, step, text, at, length, &found, &start, &stop, error);
+        if (status)
+            return status;
+        if (!found)
+            break;
+        put_stretch(out, behaviour, inverted, text + at, start - at, &last_was_match);
+        put_stretch(out, behaviour, !inverted, text + start, stop - start, &last_was_match);
+        at = stop;
+    }
+    put_stretch(out, behaviour, inverted, text + at, length - at, &last_was_match);
+    close_piece(out);
+    return KVR_OK;
+}
+
+static void scan_piece(enum kvr_scan scan, const char *text, size_t length, struct kvr_pieces *out)
+{
+    size_t at = 0, base = out->text.length, count;
+    uint32_t ends[64];
+
+    kvr_buffer_append(&out->text, text, length);
+    while ((count = kvr_scan_kinds[scan].scan((const uint8_t *)text, length, &at, ends, 64)))
+        for (size_t i = 0; i < count; i++)
+            kvr_pieces_push(out, base + ends[i]);
+}
+
+/* Spaces become the replacement; one is put before the piece; each starts a new piece. */
+static void metaspace_piece(const struct kvr_tokenizer *t, const struct kvr_step *step,
+    const char *text, size_t length, bool first, struct kvr_pieces *out)
+{
+    const char *mark = t->vocabulary.text + step->text;
+    size_t size = step->text_length;
+    bool starts = length >= size && memcmp(text, mark, size) == 0;
+
+    if ((step->a == 1 || (step->a == 2 && first)) && !starts && text[0] != ' ')
+        kvr_buffer_append(&out->text, mark, size);
+    for (size_t at = 0; at < length;) {
+        bool space = text[at] == ' ';
+        bool marked = space || (length - at >= size && memcmp(text + at, mark, size) == 0);
+        if (marked && step->b)
+            close_piece(out);
+        if (marked)
+            kvr_buffer_append(&out->text, mark, size);
+        else
+            kvr_buffer_append_byte(&out->text, text[at]);
+        at += marked && !space ? size : 1;
+    }
+    close_piece(out);
+}
+
+/* The character that stands for a byte in the byte-level alphabet. */
+static uint32_t alphabet(uint8_t byte)
+{
+    if (byte < 33)
+        return 256u + byte;
+    if (byte >= 127 && byte <= 160)
+        return 256u + 33 + byte - 127;
+    return byte == 173 ? 256u + 67 : byte;
+}
+
+static void to_alphabet(const char *text, size_t length, struct kvr_pieces *out)
+{
+    for (size_t i = 0; i < length; i++) {
+        uint8_t bytes[4];
+        kvr_buffer_append(&out->text, bytes, kvr_utf8_encode(alphabet((uint8_t)text[i]), bytes));
+    }
+    close_piece(out);
+}
+
+static void from_alphabet(const char *text, size_t length, struct kvr_pieces *out)
+{
+    const uint8_t *p = (const uint8_t *)text, *end = p + length;
+    unsigned size;
+
+    for (; p < end; p += size) {
+        uint32_t c = kvr_utf8_decode(p, end, &size), byte = 0;
+        while (byte < 255 && alphabet((uint8_t)byte) != c)
+            byte++;
+        kvr_buffer_append_byte(&out->text, (char)byte);
+    }
+    close_piece(out);
+}
+
+static enum kvr_status pretokenize_piece(const struct kvr_tokenizer *t, const struct kvr_step *step,
+    const char *text, size_t length, bool first, struct kvr_pieces *out, struct kvr_error *error)
+{
+    switch (step->kind) {
+    case KVR_PRETOKENIZE_SCAN:
+        scan_piece((enum kvr_scan)step->a, text, length, out);
+        return KVR_OK;
+    case KVR_PRETOKENIZE_SPLIT:
+        return split_piece(t, step, text, length, out, error);
+    case KVR_PRETOKENIZE_PREFIX:
+        if (text[0] != ' ')
+            kvr_buffer_append_byte(&out->text, ' ');
+        put(out, text, length, true);
+        return KVR_OK;
+    case KVR_PRETOKENIZE_METASPACE:
+        metaspace_piece(t, step, text, length, first, out);
+        return KVR_OK;
+    case KVR_PRETOKENIZE_TO_ALPHABET:
+        to_alphabet(text, length, out);
+        return KVR_OK;
+    case KVR_PRETOKENIZE_FROM_ALPHABET:
+        from_alphabet(text, length, out);
+        return KVR_OK;
+    default:
+        return kvr_error_set(error, KVR_UNSUPPORTED, "pre-tokenizer %u", (unsigned)step->kind);
+    }
+}
+
+enum kvr_status kvr_pretokenize(const struct kvr_tokenizer *tokenizer, struct kvr_pieces *pieces,
+    struct kvr_pieces *spare, bool at_start, struct kvr_error *error)
+{
+    uint32_t count;
+    const struct kvr_step *steps = kvr_steps(tokenizer, KVR_PRETOKENIZERS, &count);
+
+    for (uint32_t i = 0; i < count; i++) {
+        size_t start = 0;
+        kvr_buffer_clear(&spare->text);
+        spare->count = 0;
+        for (size_t k = 0; k < pieces->count; k++) {
+            size_t end = pieces->ends[k];
+            enum kvr_status status = pretokenize_piece(tokenizer, &steps[i],
+                pieces->text.data + start, end - start, at_start && k == 0, spare, error);
+            if (status)
+                return status;
+            start = end;
+        }
+        if (spare->text.failed || spare->text.length >= UINT32_MAX)
+            return kvr_error_memory(error);
+        struct kvr_pieces swapped = *pieces;
+        *pieces = *spare;
+        *spare = swapped;
+    }
+    return KVR_OK;
+}
+
+void kvr_fold_pieces(struct kvr_pieces *pieces)
+{
+    char *text = pieces->text.data;
+    size_t in = 0, out = 0;
+
+    for (size_t k = 0; k < pieces->count; k++) {
+        size_t end = pieces->ends[k];
+        while (in < end) {
+            bool mark = end - in >= 3 && memcmp(text + in, "\u2581", 3) == 0;
+            text[out++] = mark ? ' ' : text[in];
+            in += mark ? 3 : 1;
+        }
+        pieces->ends[k] = (uint32_t)out;
+    }
+    pieces->text.length = out;
+}

@@ -1,0 +1,342 @@
+/*
+ * Loading: reading and unpacking a file, telling its format, compiling, and the compiled cache.
+ */
+#include "token/tokenizer_internal.h"
+
+#include "token/image_cache.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#define FILE_LIMIT (UINT64_C(1) << 30) /* bytes of a vocabulary file, unpacked */
+
+/* Unpacks gzip; anything else passes as it is. Appends to out. */
+static enum kvr_status unpack(
+    const void *bytes, size_t length, struct kvr_buffer *out, struct kvr_error *error)
+{
+    z_stream z = {.next_in = (void *)(uintptr_t)bytes, .avail_in = (uInt)length};
+    int result = Z_OK;
+
+    if (inflateInit2(&z, 15 + 16) != Z_OK)
+        return kvr_error_memory(error);
+    while (result == Z_OK) {
+        if (out->length > FILE_LIMIT || !kvr_buffer_reserve(out, 1 << 20))
+            break;
+        z.next_out = (Bytef *)out->data + out->length;
+        z.avail_out = 1 << 20;
+        result = inflate(&z, Z_NO_FLUSH);
+        out->length += (1 << 20) - z.avail_out;
+        if (result == Z_STREAM_END && z.avail_in > 1 && z.next_in[0] == 0x1f)
+            result = inflateReset(&z); /* another member */
+    }
+    inflateEnd(&z);
+    if (out->failed)
+        return kvr_error_memory(error);
+    if (out->length > FILE_LIMIT)
+        return kvr_error_set(error, KVR_BAD_INPUT, "unpacks to more than 1 GiB");
+    return result == Z_STREAM_END ? KVR_OK
+                                  : kvr_error_set(error, KVR_BAD_INPUT, "damaged gzip data");
+}
+
+static enum kvr_status load_source(struct kvr_source *source, const char *bytes, size_t length,
+    const char *name, struct kvr_error *error)
+{
+    size_t at = 0;
+
+    if (length >= 3 && memcmp(bytes, "\xef\xbb\xbf", 3) == 0)
+        at = 3;
+    while (at < length &&
+           (bytes[at] == ' ' || bytes[at] == '\n' || bytes[at] == '\r' || bytes[at] == '\t'))
+        at++;
+    if (at == length)
+        return kvr_error_set(error, KVR_BAD_INPUT, "the vocabulary is empty");
+    if (bytes[at] != '{')
+        return kvr_load_tiktoken(source, bytes, length, name, error);
+    if (strstr(name, "tekken") ||
+        memmem(bytes + at, length - at > 400 ? 400 : length - at, "\"num_vocab_tokens\"", 18))
+        return kvr_load_tekken(source, bytes + at, length - at, error);
+    return kvr_load_huggingface(source, bytes + at, length - at, error);
+}
+
+static enum kvr_status compile_patterns(struct kvr_tokenizer *t, struct kvr_error *error)
+{
+    const struct kvr_vocabulary *v = &t->vocabulary;
+    uint32_t total = v->header->step_first[KVR_PIPELINE_COUNT], count;
+    const struct kvr_step *normalizers = kvr_steps(t, KVR_NORMALIZERS, &count);
+
+    t->patterns = calloc((size_t)total + 1, sizeof *t->patterns);
+    if (!t->patterns)
+        return kvr_error_memory(error);
+    for (uint32_t i = 0; i < count; i++) {
+        const struct kvr_step *s = &normalizers[i];
+        enum kvr_status status = s->kind == KVR_NORMALIZE_REPLACE && s->a
+                                     ? kvr_pattern_compile(&t->patterns[s - v->steps],
+                                           v->text + s->text, s->text_length, error)
+                                     : KVR_OK;
+        if (status)
+            return status;
+    }
+    const struct kvr_step *splits = kvr_steps(t, KVR_PRETOKENIZERS, &count);
+    for (uint32_t i = 0; i < count; i++) {
+        const struct kvr_step *s = &splits[i];
+        if (s->kind == KVR_PRETOKENIZE_SCAN && (uint32_t)s->a >= KVR_SCAN_COUNT)
+            return kvr_error_set(error, KVR_BAD_INPUT, "a damaged compiled vocabulary");
+        enum kvr_status status = s->kind == KVR_PRETOKENIZE_SPLIT && !(s->b & 2)
+                                     ? kvr_pattern_compile(&t->patterns[s - v->steps],
+                                           v->text + s->text, s->text_length, error)
+                                     : KVR_OK;
+        if (status)
+            return status;
+    }
+    return KVR_OK;
+}
+
+/* Builds one of the two matchers of added tokens. */
+static enum kvr_status build_added(
+    struct kvr_tokenizer *t, bool normalized, struct kvr_added *added, struct kvr_error *error)
+{
+    uint32_t count, kept = 0;
+    const struct kvr_step *steps = kvr_steps(t, KVR_ADDED, &count);
+    struct kvr_trie_key *keys = malloc(((size_t)count + 1) * sizeof *keys);
+    struct kvr_buffer *texts = calloc((size_t)count + 1, sizeof *texts), spare = {0};
+    enum kvr_status status = keys && texts ? KVR_OK : kvr_error_memory(error);
+
+    for (uint32_t i = 0; i < count && !status; i++) {
+        if (!(steps[i].flags & KVR_ADDED_NORMALIZED) == normalized)
+            continue;
+        kvr_buffer_append(&texts[i], t->vocabulary.text + steps[i].text, steps[i].text_length);
+        if (normalized)
+            status = kvr_normalize(t, &texts[i], &spare, error);
+        if (texts[i].length)
+            keys[kept++] =
+                (struct kvr_trie_key){(const uint8_t *)texts[i].data, (uint32_t)texts[i].length, i};
+    }
+    if (!status)
+        status = kvr_added_build(added, keys, kept, error);
+    for (uint32_t i = 0; texts && i < count; i++)
+        kvr_buffer_release(&texts[i]);
+    kvr_buffer_release(&spare);
+    free(texts);
+    free(keys);
+    return status;
+}
+
+static enum kvr_status check_ids(const struct kvr_tokenizer *t, struct kvr_error *error)
+{
+    enum kvr_pipeline with_ids[] = {KVR_ADDED, KVR_POSTPROCESSORS};
+
+    for (int k = 0; k < 2; k++) {
+        uint32_t count;
+        const struct kvr_step *steps = kvr_steps(t, with_ids[k], &count);
+        for (uint32_t i = 0; i < count; i++)
+            if (steps[i].a < 0 || (uint32_t)steps[i].a >= KVR_TOKEN_LIMIT)
+                return kvr_error_set(error, KVR_BAD_INPUT, "a token id that cannot be");
+    }
+    return KVR_OK;
+}
+
+/* Everything that follows from an image that is attached. */
+static enum kvr_status finish(struct kvr_tokenizer *t, struct kvr_error *error)
+{
+    const struct kvr_image_header *h = t->vocabulary.header;
+    uint32_t normalizers, splits;
+    const struct kvr_step *n = kvr_steps(t, KVR_NORMALIZERS, &normalizers);
+    const struct kvr_step *p = kvr_steps(t, KVR_PRETOKENIZERS, &splits);
+    bool all_bytes = h->special_flags & KVR_VOCABULARY_BYTE_FALLBACK;
+    enum kvr_status status = check_ids(t, error);
+
+    for (int b = 0; b < 256; b++)
+        all_bytes = all_bytes && t->vocabulary.byte_ids[b] != KVR_NO_TOKEN;
+    t->plain = !normalizers;
+    t->nfc = normalizers == 1 && n[0].kind == KVR_NORMALIZE_NFC;
+    t->spaces = normalizers == 1 && n[0].kind == KVR_NORMALIZE_SPACES;
+    t->joins = h->model == KVR_MODEL_CHAR_BPE && all_bytes &&
+               !(h->special_flags & KVR_VOCABULARY_IGNORE_MERGES);
+    if (!status)
+        status = compile_patterns(t, error);
+    if (!status && h->model == KVR_MODEL_BYTE_BPE && splits == 1 &&
+        p[0].kind == KVR_PRETOKENIZE_SCAN)
+        t->scanner = kvr_scan_kinds[p[0].a].scan;
+    if (!status)
+        status = build_added(t, false, &t->raw, error);
+    if (!status)
+        status = build_added(t, true, &t->normalized, error);
+    return status;
+}
+
+static enum kvr_status compile(
+    struct kvr_tokenizer *t, struct kvr_source *source, struct kvr_error *error)
+{
+    struct kvr_buffer image = {0};
+    enum kvr_status status = kvr_source_compile(source, &image, error);
+
+    if (!status && image.failed)
+        status = kvr_error_memory(error);
+    if (!status) {
+        t->image = image.data;
+        t->image_bytes = image.length;
+        status = kvr_vocabulary_attach(&t->vocabulary, t->image, t->image_bytes, error);
+    } else {
+        kvr_buffer_release(&image);
+    }
+    return status;
+}
+
+enum kvr_status kvr_tokenizer_parse(struct kvr_tokenizer **tokenizer, const void *bytes,
+    size_t length, const char *name, struct kvr_error *error)
+{
+    struct kvr_source source = {.unknown_id = KVR_NO_TOKEN};
+    struct kvr_buffer unpacked = {0};
+    const unsigned char *magic = bytes;
+    const char *slash = strrchr(name, '/');
+    enum kvr_status status = KVR_OK;
+
+    *tokenizer = calloc(1, sizeof **tokenizer);
+    if (!*tokenizer)
+        return kvr_error_memory(error);
+    if (strcmp(name, "bytes") == 0 || strcmp(name, "chars") == 0) {
+        source.model = name[0] == 'b' ? KVR_MODEL_BYTES : KVR_MODEL_CHARS;
+    } else {
+        if (length >= 2 && magic[0] == 0x1f && magic[1] == 0x8b) {
+            status = unpack(bytes, length, &unpacked, error);
+            bytes = unpacked.data;
+            length = unpacked.length;
+        }
+        if (!status)
+            status = load_source(&source, bytes, length, slash ? slash + 1 : name, error);
+    }
+    if (!status)
+        status = compile(*tokenizer, &source, error);
+    if (!status)
+        status = finish(*tokenizer, error);
+    kvr_source_release(&source);
+    kvr_buffer_release(&unpacked);
+    if (status) {
+        kvr_tokenizer_release(*tokenizer);
+        *tokenizer = NULL;
+    }
+    return status;
+}
+
+static enum kvr_status read_file(
+    int descriptor, size_t size, struct kvr_buffer *out, struct kvr_error *error)
+{
+    size_t limit = size ? size : FILE_LIMIT;
+
+    while (out->length < limit) {
+        size_t room = size ? size - out->length : 1 << 16;
+        if (!kvr_buffer_reserve(out, room))
+            return kvr_error_memory(error);
+        ssize_t count = read(descriptor, out->data + out->length, room);
+        if (count < 0 && errno == EINTR)
+            continue;
+        if (count < 0)
+            return kvr_error_errno(error, KVR_IO, "reading");
+        if (!count)
+            break;
+        out->length += (size_t)count;
+    }
+    return KVR_OK;
+}
+
+/* From the compiled cache; KVR_END where it has none that is right. */
+static enum kvr_status load_compiled(struct kvr_tokenizer **tokenizer, const char *directory,
+    const struct kvr_image_key *key, struct kvr_error *error)
+{
+    struct kvr_tokenizer *t = calloc(1, sizeof *t);
+
+    if (!t)
+        return kvr_error_memory(error);
+    t->image = kvr_image_cache_map(directory, key, &t->image_bytes);
+    t->mapped = t->image != NULL;
+    if (!t->image || kvr_vocabulary_attach(&t->vocabulary, t->image, t->image_bytes, NULL) ||
+        finish(t, NULL)) {
+        kvr_tokenizer_release(t);
+        return KVR_END;
+    }
+    *tokenizer = t;
+    return KVR_OK;
+}
+
+enum kvr_status kvr_tokenizer_load(struct kvr_tokenizer **tokenizer, const char *path,
+    const char *cache_directory, struct kvr_error *error)
+{
+    struct kvr_buffer file = {0};
+    struct kvr_image_key key;
+    struct stat info;
+
+    if (strcmp(path, "bytes") == 0 || strcmp(path, "chars") == 0)
+        return kvr_tokenizer_parse(tokenizer, NULL, 0, path, error);
+    int descriptor = open(path, O_RDONLY | O_CLOEXEC);
+    if (descriptor < 0 || fstat(descriptor, &info) != 0) {
+        kvr_error_errno(error, KVR_IO, "'%s'", path);
+        if (descriptor >= 0)
+            close(descriptor);
+        return KVR_IO;
+    }
+    bool regular = S_ISREG(info.st_mode) && info.st_size > 0;
+    kvr_image_key_of(&key, path, &info);
+    if (regular && cache_directory &&
+        load_compiled(tokenizer, cache_directory, &key, error) == KVR_OK) {
+        close(descriptor);
+        return KVR_OK;
+    }
+    enum kvr_status status = KVR_OK;
+    if (info.st_size > (off_t)FILE_LIMIT)
+        status = kvr_error_set(error, KVR_BAD_INPUT, "larger than 1 GiB");
+    if (!status)
+        status = read_file(descriptor, regular ? (size_t)info.st_size : 0, &file, error);
+    close(descriptor);
+    if (!status)
+        status = kvr_tokenizer_parse(tokenizer, file.data, file.length, path, error);
+    if (!status && regular && cache_directory)
+        kvr_image_cache_store(
+            cache_directory, &key, (*tokenizer)->image, (*tokenizer)->image_bytes);
+    kvr_buffer_release(&file);
+    if (status)
+        kvr_error_prefix(error, "vocabulary '%s'", path);
+    return status;
+}
+
+void kvr_tokenizer_release(struct kvr_tokenizer *t)
+{
+    if (!t)
+        return;
+    if (t->patterns)
+        for (uint32_t i = 0; i < t->vocabulary.header->step_first[KVR_PIPELINE_COUNT]; i++)
+            kvr_pattern_release(t->patterns[i]);
+    free(t->patterns);
+    kvr_added_release(&t->raw);
+    kvr_added_release(&t->normalized);
+    if (t->mapped)
+        munmap(t->image, t->image_bytes);
+    else
+        free(t->image);
+    free(t);
+}
+
+uint32_t kvr_tokenizer_size(const struct kvr_tokenizer *tokenizer)
+{
+    uint32_t model = tokenizer->vocabulary.header->model;
+
+    return model == KVR_MODEL_BYTES   ? 256
+           : model == KVR_MODEL_CHARS ? 0x110000
+                                      : tokenizer->vocabulary.header->token_count;
+}
+
+uint32_t kvr_tokenizer_added(const struct kvr_tokenizer *tokenizer, const char *text, size_t length)
+{
+    uint32_t count;
+    const struct kvr_step *steps = kvr_steps(tokenizer, KVR_ADDED, &count);
+
+    for (uint32_t i = 0; i < count; i++)
+        if (steps[i].text_length == length &&
+            memcmp(tokenizer->vocabulary.text + steps[i].text, text, length) == 0)
+            return (uint32_t)steps[i].a;
+    return KVR_NO_TOKEN;
+}

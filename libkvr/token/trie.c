@@ -1,0 +1,164 @@
+/*
+ * Building a double array: the trie of all reachable tokens, one 8-byte unit a node, one load a
+ * byte when walking. A node with children labelled c stands them at base ^ c; the base must leave
+ * all these units free. Bases are never shared, so the label alone proves that a unit is a child.
+ *
+ * base ^ c stays in the block of 256 units that base lies in, so the search goes block by block
+ * over the few newest blocks that still have room, testing a base with one load a child. Older
+ * blocks are given up: that bounds the time and costs a few per cent of the space. Nodes are
+ * numbered breadth first over the sorted keys, which puts the short, hot prefixes together.
+ */
+#include "token/vocabulary_source.h"
+
+#include <stdlib.h>
+
+#define BLOCK 256
+#define OPEN_BLOCKS 24
+#define FREE_UNIT (UINT64_C(256) << 28)
+
+struct node {
+    uint32_t unit, first, last, depth; /* keys[first, last) share `depth` bytes */
+};
+
+struct builder {
+    uint64_t *units;
+    uint8_t *base_used;
+    uint32_t count, capacity;
+    uint32_t first_open;  /* lowest block still searched */
+    uint16_t *block_free; /* free units of each block */
+};
+
+static int compare_keys(const void *a, const void *b)
+{
+    const struct kvr_trie_key *x = a, *y = b;
+    uint32_t shared = x->length < y->length ? x->length : y->length;
+    int order = memcmp(x->bytes, y->bytes, shared);
+
+    return order ? order : (x->length > y->length) - (x->length < y->length);
+}
+
+static bool add_block(struct builder *builder)
+{
+    if (builder->count == builder->capacity) {
+        uint32_t capacity = builder->capacity ? builder->capacity * 2 : 64 * BLOCK;
+        if (capacity > UINT32_C(1) << 27)
+            return false;
+        uint64_t *units = realloc(builder->units, capacity * sizeof *units);
+        if (units)
+            builder->units = units;
+        uint8_t *used = realloc(builder->base_used, capacity);
+        if (used)
+            builder->base_used = used;
+        uint16_t *room = realloc(builder->block_free, capacity / BLOCK * sizeof *room);
+        if (room)
+            builder->block_free = room;
+        if (!units || !used || !room)
+            return false;
+        builder->capacity = capacity;
+    }
+    for (uint32_t i = 0; i < BLOCK; i++)
+        builder->units[builder->count + i] = FREE_UNIT;
+    memset(builder->base_used + builder->count, 0, BLOCK);
+    builder->block_free[builder->count / BLOCK] = BLOCK;
+    builder->count += BLOCK;
+    if (builder->count / BLOCK > builder->first_open + OPEN_BLOCKS)
+        builder->first_open = builder->count / BLOCK - OPEN_BLOCKS;
+    return true;
+}
+
+static bool base_fits(
+    const struct builder *builder, uint32_t base, const uint8_t *labels, uint32_t label_count)
+{
+    if (builder->base_used[base])
+        return false;
+    for (uint32_t i = 0; i < label_count; i++)
+        if (builder->units[base ^ labels[i]] != FREE_UNIT)
+            return false;
+    return true;
+}
+
+/* A base for these labels, or 0 when memory is short (base 0 belongs to the root's block and is
+ * never given out). */
+static uint32_t find_base(struct builder *builder, const uint8_t *labels, uint32_t label_count)
+{
+    for (;;) {
+        for (uint32_t block = builder->first_open; block < builder->count / BLOCK; block++) {
+            if (builder->block_free[block] < label_count)
+                continue;
+            for (uint32_t i = 0; i < BLOCK; i++) {
+                uint32_t base = block * BLOCK + i;
+                if (base && base_fits(builder, base, labels, label_count))
+                    return base;
+            }
+            if (block == builder->first_open && builder->block_free[block] < 8)
+                builder->first_open++;
+        }
+        if (!add_block(builder))
+            return 0;
+    }
+}
+
+static bool place_children(struct builder *builder, const struct kvr_trie_key *keys,
+    struct node node, struct node *queue, uint32_t *queued)
+{
+    uint8_t labels[BLOCK];
+    uint32_t starts[BLOCK + 1], label_count = 0, i = node.first;
+
+    if (i < node.last && keys[i].length == node.depth) {
+        builder->units[node.unit] =
+            (builder->units[node.unit] & ~UINT64_C(0xfffffff)) | (keys[i].token + 1);
+        i++;
+    }
+    for (; i < node.last; i++) {
+        uint8_t label = keys[i].bytes[node.depth];
+        if (!label_count || labels[label_count - 1] != label) {
+            starts[label_count] = i;
+            labels[label_count++] = label;
+        }
+    }
+    starts[label_count] = node.last;
+    if (!label_count)
+        return true;
+    uint32_t base = find_base(builder, labels, label_count);
+    if (!base)
+        return false;
+    builder->base_used[base] = 1;
+    builder->units[node.unit] |= (uint64_t)base << 37;
+    for (uint32_t c = 0; c < label_count; c++) {
+        uint32_t unit = base ^ labels[c];
+        builder->units[unit] = (uint64_t)labels[c] << 28;
+        builder->block_free[unit / BLOCK]--;
+        queue[(*queued)++] = (struct node){unit, starts[c], starts[c + 1], node.depth + 1};
+    }
+    return true;
+}
+
+enum kvr_status kvr_trie_build(
+    struct kvr_trie_key *keys, uint32_t count, struct kvr_buffer *out, struct kvr_error *error)
+{
+    struct builder builder = {0};
+    size_t most = 1;
+    bool ok = add_block(&builder);
+
+    qsort(keys, count, sizeof *keys, compare_keys);
+    for (uint32_t i = 0; i < count; i++)
+        most += keys[i].length;
+    struct node *queue = malloc(most * sizeof *queue);
+    ok = ok && queue;
+    if (ok) {
+        uint32_t queued = 1;
+        queue[0] = (struct node){0, 0, count, 0};
+        /* the root: a unit that no byte leads to (label 257), whose block has one unit less */
+        builder.units[0] = UINT64_C(257) << 28;
+        builder.block_free[0]--;
+        for (uint32_t i = 0; i < queued && ok; i++)
+            ok = place_children(&builder, keys, queue[i], queue, &queued);
+    }
+    if (ok)
+        kvr_buffer_append(out, builder.units, (size_t)builder.count * sizeof *builder.units);
+    free(queue);
+    free(builder.units);
+    free(builder.base_used);
+    free(builder.block_free);
+    return ok && !out->failed ? KVR_OK : kvr_error_memory(error);
+}

@@ -1,0 +1,131 @@
+#include "token/vocabulary.h"
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+uint64_t kvr_piece_hash_of(const uint8_t *piece, size_t length)
+{
+    uint64_t words[2] = {0, 0};
+
+    if (length > 16)
+        return XXH3_64bits(piece, length);
+    memcpy(words, piece, length);
+    return kvr_piece_hash(words[0], words[1], length);
+}
+
+/* Everything that decides where a lookup reads is checked here, so that a damaged cache file can
+ * give an error and never a bad read; the checksum of the image is the caller's to check. */
+static bool indexes_are_inside(const struct kvr_vocabulary *v)
+{
+    const struct kvr_image_header *h = v->header;
+    uint32_t count = h->token_count;
+    uint64_t text_length = h->section[KVR_SECTION_TEXT].length;
+
+    for (uint32_t id = 0; id < count; id++)
+        if (v->token_offset[id] > v->token_offset[id + 1])
+            return false;
+    if (v->token_offset[count] != h->section[KVR_SECTION_TOKEN_BYTES].length)
+        return false;
+    for (uint32_t id = 0; id < count; id++) {
+        const struct kvr_token_record *r = &v->records[id];
+        if (r->order && (r->left >= count || r->right >= count))
+            return false;
+        if (r->shorter != KVR_NO_TOKEN && r->shorter >= count)
+            return false;
+    }
+    for (uint32_t i = 0; i < h->pair_slots; i++)
+        if (v->pairs[i] != UINT64_MAX && (v->pairs[i] & (KVR_TOKEN_LIMIT - 1)) >= count)
+            return false;
+    for (uint32_t i = 0; i < h->merge_slots; i++)
+        if (v->merges[i].order && v->merges[i].result >= count)
+            return false;
+    for (uint32_t i = 0; i < h->word_slots; i++)
+        if (v->words[i] != UINT64_MAX && (uint32_t)v->words[i] >= count)
+            return false;
+    for (uint32_t i = 0; i < h->trie_units; i++)
+        if (KVR_TRIE_BASE(v->trie[i]) >= h->trie_units ||
+            (KVR_TRIE_TOKEN(v->trie[i]) != KVR_NO_TOKEN && KVR_TRIE_TOKEN(v->trie[i]) >= count))
+            return false;
+    for (int i = 0; i < 256; i++)
+        if (v->byte_ids[i] != KVR_NO_TOKEN && v->byte_ids[i] >= count)
+            return false;
+    for (uint32_t i = 0; i < h->step_first[KVR_PIPELINE_COUNT]; i++) {
+        const struct kvr_step *s = &v->steps[i];
+        if ((uint64_t)s->text + s->text_length > text_length ||
+            (uint64_t)s->other + s->other_length > text_length)
+            return false;
+    }
+    return true;
+}
+
+static bool is_power_of_two(uint32_t n)
+{
+    return n && (n & (n - 1)) == 0;
+}
+
+static bool header_is_sound(const struct kvr_image_header *h, size_t length)
+{
+    const uint64_t steps = h->step_first[KVR_PIPELINE_COUNT];
+    const uint64_t wanted[KVR_SECTION_COUNT] = {
+        [KVR_SECTION_TOKEN_OFFSET] = ((uint64_t)h->token_count + 1) * sizeof(uint32_t),
+        [KVR_SECTION_TOKEN_BYTES] = h->section[KVR_SECTION_TOKEN_BYTES].length,
+        [KVR_SECTION_TOKEN_FLAGS] = h->token_count,
+        [KVR_SECTION_RECORDS] = h->token_count * sizeof(struct kvr_token_record),
+        [KVR_SECTION_PAIRS] = h->pair_slots * sizeof(uint64_t),
+        [KVR_SECTION_MERGES] = h->merge_slots * sizeof(struct kvr_merge),
+        [KVR_SECTION_WORDS] = h->word_slots * sizeof(uint64_t),
+        [KVR_SECTION_TRIE] = h->trie_units * sizeof(uint64_t),
+        [KVR_SECTION_BYTE_IDS] = 256 * sizeof(uint32_t),
+        [KVR_SECTION_JOINS] = 65536,
+        [KVR_SECTION_TEXT] = h->section[KVR_SECTION_TEXT].length,
+        [KVR_SECTION_STEPS] = steps * sizeof(struct kvr_step),
+    };
+
+    if (memcmp(h->magic, "kvrvocab", 8) != 0 || h->header_bytes != sizeof *h ||
+        h->image_bytes != length || h->token_count > KVR_TOKEN_LIMIT ||
+        h->model > KVR_MODEL_CHAR_BPE || !is_power_of_two(h->pair_slots) ||
+        !is_power_of_two(h->merge_slots) || !is_power_of_two(h->word_slots) ||
+        h->trie_units % 256 || !h->trie_units || h->step_first[0] != 0)
+        return false;
+    for (int i = 0; i < KVR_PIPELINE_COUNT; i++)
+        if (h->step_first[i] > h->step_first[i + 1])
+            return false;
+    for (int i = 0; i < KVR_SECTION_COUNT; i++)
+        if (h->section[i].length != wanted[i] || h->section[i].offset > length ||
+            h->section[i].offset % 64 || h->section[i].length > length - h->section[i].offset)
+            return false;
+    return true;
+}
+
+enum kvr_status kvr_vocabulary_attach(
+    struct kvr_vocabulary *vocabulary, const void *image, size_t length, struct kvr_error *error)
+{
+    const struct kvr_image_header *h = image;
+
+    memset(vocabulary, 0, sizeof *vocabulary);
+    if (length < sizeof *h || !header_is_sound(h, length))
+        return kvr_error_set(error, KVR_BAD_INPUT, "not a compiled vocabulary of this version");
+#define SECTION(name) (const void *)((const char *)image + h->section[KVR_SECTION_##name].offset)
+    *vocabulary = (struct kvr_vocabulary){
+        .header = h,
+        .token_offset = SECTION(TOKEN_OFFSET),
+        .token_bytes = SECTION(TOKEN_BYTES),
+        .token_flags = SECTION(TOKEN_FLAGS),
+        .records = SECTION(RECORDS),
+        .pairs = SECTION(PAIRS),
+        .merges = SECTION(MERGES),
+        .words = SECTION(WORDS),
+        .trie = SECTION(TRIE),
+        .byte_ids = SECTION(BYTE_IDS),
+        .joins = SECTION(JOINS),
+        .text = SECTION(TEXT),
+        .steps = SECTION(STEPS),
+        .pair_mask = h->pair_slots - 1,
+        .merge_mask = h->merge_slots - 1,
+        .word_mask = h->word_slots - 1,
+    };
+#undef SECTION
+    if (!indexes_are_inside(vocabulary))
+        return kvr_error_set(error, KVR_BAD_INPUT, "a damaged compiled vocabulary");
+    return KVR_OK;
+}

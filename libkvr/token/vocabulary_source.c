@@ -1,0 +1,131 @@
+#include "token/vocabulary_source.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+void kvr_source_release(struct kvr_source *source)
+{
+    kvr_buffer_release(&source->bytes);
+    kvr_buffer_release(&source->text);
+    free(source->tokens);
+    free(source->merges);
+    free(source->string_slots);
+    for (int i = 0; i < KVR_PIPELINE_COUNT; i++)
+        free(source->steps[i]);
+    memset(source, 0, sizeof *source);
+}
+
+/* Grows *array of elements of `size` bytes to hold `wanted`, new ones zeroed. */
+static bool grow(void **array, uint32_t *capacity, uint32_t wanted, size_t size)
+{
+    if (wanted <= *capacity)
+        return true;
+    uint32_t larger = wanted < 1024 ? 1024 : wanted + wanted / 2;
+    void *moved = realloc(*array, larger * size);
+    if (!moved)
+        return false;
+    memset((char *)moved + *capacity * size, 0, (larger - *capacity) * size);
+    *array = moved;
+    *capacity = larger;
+    return true;
+}
+
+enum kvr_status kvr_source_add_token(struct kvr_source *source, uint64_t id, const void *bytes,
+    size_t length, uint8_t flags, struct kvr_error *error)
+{
+    if (id >= KVR_TOKEN_LIMIT)
+        return kvr_error_set(error, KVR_BAD_INPUT, "token id %" PRIu64 " is above %" PRIu32, id,
+            KVR_TOKEN_LIMIT - 1);
+    if (source->bytes.length + length > UINT32_MAX / 2)
+        return kvr_error_set(error, KVR_BAD_INPUT, "the tokens are longer than 2 GiB");
+    if (!grow((void **)&source->tokens, &source->token_capacity, (uint32_t)id + 1,
+            sizeof *source->tokens))
+        return kvr_error_memory(error);
+    struct kvr_source_token *token = &source->tokens[id];
+    if (token->flags & KVR_TOKEN_PRESENT)
+        return kvr_error_set(error, KVR_BAD_INPUT, "two tokens have the id %" PRIu64, id);
+    *token = (struct kvr_source_token){
+        (uint32_t)source->bytes.length, (uint32_t)length, flags | KVR_TOKEN_PRESENT};
+    kvr_buffer_append(&source->bytes, bytes, length);
+    if (id >= source->token_count)
+        source->token_count = (uint32_t)id + 1;
+    return source->bytes.failed ? kvr_error_memory(error) : KVR_OK;
+}
+
+enum kvr_status kvr_source_add_merge(struct kvr_source *source, uint32_t left, uint32_t right,
+    uint32_t result, struct kvr_error *error)
+{
+    if (!grow((void **)&source->merges, &source->merge_capacity, source->merge_count + 1,
+            sizeof *source->merges))
+        return kvr_error_memory(error);
+    source->merges[source->merge_count++] = (struct kvr_merge){left, right, 0, result};
+    return KVR_OK;
+}
+
+enum kvr_status kvr_source_add_step(struct kvr_source *source, enum kvr_pipeline pipeline,
+    struct kvr_step step, const char *text, size_t text_length, const char *other,
+    size_t other_length, struct kvr_error *error)
+{
+    uint32_t count = source->step_count[pipeline];
+
+    if (source->text.length + text_length + other_length > UINT32_MAX / 2)
+        return kvr_error_set(error, KVR_BAD_INPUT, "the texts of the vocabulary exceed 2 GiB");
+    if ((count & (count - 1)) == 0) { /* at each power of two the room doubles */
+        struct kvr_step *moved =
+            realloc(source->steps[pipeline], (count ? count * 2 : 1) * sizeof *moved);
+        if (!moved)
+            return kvr_error_memory(error);
+        source->steps[pipeline] = moved;
+    }
+    step.text = (uint32_t)source->text.length;
+    step.text_length = (uint32_t)text_length;
+    kvr_buffer_append(&source->text, text, text_length);
+    step.other = (uint32_t)source->text.length;
+    step.other_length = (uint32_t)other_length;
+    kvr_buffer_append(&source->text, other, other_length);
+    source->steps[pipeline][count] = step;
+    source->step_count[pipeline]++;
+    return source->text.failed ? kvr_error_memory(error) : KVR_OK;
+}
+
+enum kvr_status kvr_source_index(struct kvr_source *source, struct kvr_error *error)
+{
+    uint32_t slots = 16;
+
+    while (slots < source->token_count * 2)
+        slots *= 2;
+    free(source->string_slots);
+    source->string_slots = malloc(slots * sizeof *source->string_slots);
+    if (!source->string_slots)
+        return kvr_error_memory(error);
+    memset(source->string_slots, 0xff, slots * sizeof *source->string_slots);
+    source->string_mask = slots - 1;
+    for (uint32_t id = 0; id < source->token_count; id++) {
+        const struct kvr_source_token *token = &source->tokens[id];
+        if (!(token->flags & KVR_TOKEN_PRESENT) || token->flags & KVR_TOKEN_ADDED)
+            continue;
+        const uint8_t *bytes = (const uint8_t *)source->bytes.data + token->offset;
+        if (kvr_source_find(source, bytes, token->length) != KVR_NO_TOKEN)
+            continue; /* the first of equal texts counts */
+        uint32_t slot = (uint32_t)kvr_piece_hash_of(bytes, token->length) & source->string_mask;
+        while (source->string_slots[slot] != KVR_NO_TOKEN)
+            slot = (slot + 1) & source->string_mask;
+        source->string_slots[slot] = id;
+    }
+    return KVR_OK;
+}
+
+uint32_t kvr_source_find(const struct kvr_source *source, const void *bytes, size_t length)
+{
+    uint32_t slot = (uint32_t)kvr_piece_hash_of(bytes, length) & source->string_mask;
+
+    for (;; slot = (slot + 1) & source->string_mask) {
+        uint32_t id = source->string_slots[slot];
+        if (id == KVR_NO_TOKEN)
+            return id;
+        const struct kvr_source_token *token = &source->tokens[id];
+        if (token->length == length &&
+            memcmp(source->bytes.data + token->offset, bytes, length) == 0)
+            return id;
+    }
+}

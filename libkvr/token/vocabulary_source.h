@@ -1,0 +1,68 @@
+/*
+ * What a loader gathers from a vocabulary file, and the compiler that turns it into an image.
+ *
+ * Tokens are raw bytes: loaders undo the byte-to-character alphabet of byte-level files. Where the
+ * file turns every space into U+2581 before the model ("▁", SentencePiece style), the loader sets
+ * `folded`: token texts then have U+2581 written as a space, and so has every text that reaches
+ * the model, which spares the expansion of each space to three bytes.
+ */
+#ifndef KVR_TOKEN_VOCABULARY_SOURCE_H
+#define KVR_TOKEN_VOCABULARY_SOURCE_H
+
+#include "base/buffer.h"
+#include "token/vocabulary.h"
+
+struct kvr_source_token {
+    uint32_t offset, length; /* in source.bytes */
+    uint8_t flags;           /* enum kvr_token_flag */
+};
+
+struct kvr_source {
+    enum kvr_model model;
+    bool ignore_merges, byte_fallback, fuse_unknown, folded;
+    bool ranked;         /* no merges list: the id of a token is its rank, any split merges */
+    uint32_t unknown_id; /* KVR_NO_TOKEN: none */
+    struct kvr_buffer bytes;
+    struct kvr_source_token *tokens; /* by id */
+    uint32_t token_count, token_capacity;
+    struct kvr_merge *merges; /* in rank order; order is filled by the compiler */
+    uint32_t merge_count, merge_capacity;
+    struct kvr_buffer text; /* the texts that steps refer to */
+    struct kvr_step *steps[KVR_PIPELINE_COUNT];
+    uint32_t step_count[KVR_PIPELINE_COUNT];
+    uint32_t *string_slots, string_mask; /* text -> id, built by kvr_source_index() */
+};
+
+void kvr_source_release(struct kvr_source *source);
+
+/* Gives id its bytes. An id that has bytes already, or lies at or above KVR_TOKEN_LIMIT, is an
+ * error. */
+enum kvr_status kvr_source_add_token(struct kvr_source *source, uint64_t id, const void *bytes,
+    size_t length, uint8_t flags, struct kvr_error *error);
+
+enum kvr_status kvr_source_add_merge(struct kvr_source *source, uint32_t left, uint32_t right,
+    uint32_t result, struct kvr_error *error);
+
+/* Appends a step whose text and other are copied to the pool. */
+enum kvr_status kvr_source_add_step(struct kvr_source *source, enum kvr_pipeline pipeline,
+    struct kvr_step step, const char *text, size_t text_length, const char *other,
+    size_t other_length, struct kvr_error *error);
+
+/* Indexes the model tokens (those not only added) by text, for kvr_source_find(). */
+enum kvr_status kvr_source_index(struct kvr_source *source, struct kvr_error *error);
+uint32_t kvr_source_find(const struct kvr_source *source, const void *bytes, size_t length);
+
+/* Compiles to an image appended to `image`, which must be empty. */
+enum kvr_status kvr_source_compile(
+    struct kvr_source *source, struct kvr_buffer *image, struct kvr_error *error);
+
+/* trie.c: a double array over `count` distinct, non-empty keys. keys[i] is an index for text().
+ * The units are appended to out. */
+struct kvr_trie_key {
+    const uint8_t *bytes;
+    uint32_t length, token;
+};
+enum kvr_status kvr_trie_build(
+    struct kvr_trie_key *keys, uint32_t count, struct kvr_buffer *out, struct kvr_error *error);
+
+#endif
