@@ -17,7 +17,7 @@ route() {
 @test "the members of route, in their order, after all others" {
     run kvr-route -w 2 --gpu h100 <<<'{"id":1,"input_length":1000,"match":{"w1":600},"x":[1.0]}'
     assert_success
-    assert_output '{"id":1,"input_length":1000,"match":{"w1":600},"x":[1.0],"route":{"worker":"w1","reason":"cache-match","policy":"cache-aware","matched":600,"queue_ms":0,"prefill_ms":17.533,"ttft_ms":17.533}}'
+    assert_output '{"id":1,"input_length":1000,"match":{"w1":600},"x":[1.0],"route":{"worker":"w1","reason":"cache-match","policy":"cost","matched":600,"queue_ms":0,"prefill_ms":17.533,"ttft_ms":17.533}}'
 }
 
 @test "a route that the line has is replaced" {
@@ -51,7 +51,7 @@ w0 load-fallback 0"
 {"input_length":10}
 {"event":"worker","worker":"b","state":"active"}
 {"input_length":10}'
-    assert_output "a load-fallback 1
+    assert_output "a cache-match 1
 b load-fallback 0
 a load-fallback 0
 null no-worker -

@@ -45,6 +45,8 @@ static enum kvr_status read_link(struct kvr_route_link *link, const char **text,
             return kvr_error_set(
                 error, KVR_BAD_USAGE, "policy '%s': the ')' is missing", link->policy->name);
         *text = skip_spaces(parameters + parameter_length + 1);
+        parameters = skip_spaces(parameters);
+        parameter_length = strcspn(parameters, ")");
     }
 
     const struct kvr_parameter *table = link->policy->parameters;

@@ -67,6 +67,24 @@ double kvr_route_prompt_ms(const struct kvr_route_view *view, uint32_t worker)
     return ms;
 }
 
+double kvr_route_pulled_ms(
+    const struct kvr_route_view *view, uint32_t worker, uint32_t held, uint32_t *pulled)
+{
+    uint32_t own = view->matched[worker].tokens;
+    double alone_ms = kvr_route_prompt_ms(view, worker);
+
+    *pulled = 0;
+    if (held <= own)
+        return alone_ms;
+    double fetched_ms =
+        kvr_cost_transfer_ms(view->cost, view->link, view->compression, held - own) +
+        kvr_route_prefill_ms(view, worker, held);
+    if (fetched_ms >= alone_ms)
+        return alone_ms;
+    *pulled = held - own;
+    return fetched_ms;
+}
+
 double kvr_route_tbt_ms(const struct kvr_route_view *view, uint32_t worker)
 {
     double context = (double)kvr_worker_tokens(view->fleet, worker) + view->request->input_tokens +

@@ -55,6 +55,12 @@ static inline double kvr_route_prefill_ms(
 /* The same with what loading the match from slower tiers takes. */
 double kvr_route_prompt_ms(const struct kvr_route_view *view, uint32_t worker);
 
+/* Predicted ms to have the prompt's KV when the missing part of what another worker holds may be
+ * fetched over the link: the smaller of prompt_ms and fetching; *pulled tells the tokens fetched,
+ * 0 where computing is as fast. */
+double kvr_route_pulled_ms(
+    const struct kvr_route_view *view, uint32_t worker, uint32_t held, uint32_t *pulled);
+
 /* Output tokens, or what stands for them. */
 static inline double kvr_route_output_tokens(const struct kvr_route_view *view)
 {

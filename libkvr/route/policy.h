@@ -53,11 +53,13 @@ struct kvr_route_view {
     uint32_t candidate_count;
     const struct kvr_route_match *matched; /* by worker; `worker` is not filled in */
     uint32_t best_matched;                 /* the largest among the candidates */
-    double default_output_tokens;          /* stands for an unknown output length */
-    const struct kvr_link *tier_links;     /* from host, disk, remote to the device: three */
-    const struct kvr_link *link;           /* between workers */
-    double compression;                    /* of what crosses it */
-    double slo_ttft_ms, slo_tbt_ms;        /* in force for this request; 0: none */
+    bool pull;                             /* the router will fetch KV where that is faster … */
+    uint32_t most_held;                /* … of what any living worker holds: the largest match */
+    double default_output_tokens;      /* stands for an unknown output length */
+    const struct kvr_link *tier_links; /* from host, disk, remote to the device: three */
+    const struct kvr_link *link;       /* between workers */
+    double compression;                /* of what crosses it */
+    double slo_ttft_ms, slo_tbt_ms;    /* in force for this request; 0: none */
     struct kvr_random *random;
     double *scores; /* by worker, for --explain; NULL: not wanted. Smaller is better */
 };
@@ -140,9 +142,10 @@ struct kvr_route_policy {
 };
 
 /* For the rows of option tables; a test holds them against the table. */
-#define KVR_ROUTE_DEFAULT_POLICY "cache-aware"
+#define KVR_ROUTE_DEFAULT_POLICY "cost"
 #define KVR_ROUTE_POLICY_NAMES                                                                     \
-    "round-robin|random|least-loaded|power-of-two|session|prefix-hash|cache-aware"
+    "round-robin|random|least-loaded|power-of-two|session|prefix-hash|cache-aware|cost|dynamo|"    \
+    "preble|aibrix|llm-d|lhg|mooncake"
 
 /* The policies, in the order in which help lists them. */
 extern const struct kvr_route_policy *const kvr_route_policies[];

@@ -9,6 +9,13 @@ extern const struct kvr_route_policy kvr_route_power_of_two;
 extern const struct kvr_route_policy kvr_route_session;
 extern const struct kvr_route_policy kvr_route_prefix_hash;
 extern const struct kvr_route_policy kvr_route_cache_aware;
+extern const struct kvr_route_policy kvr_route_cost;
+extern const struct kvr_route_policy kvr_route_dynamo;
+extern const struct kvr_route_policy kvr_route_preble;
+extern const struct kvr_route_policy kvr_route_aibrix;
+extern const struct kvr_route_policy kvr_route_llm_d;
+extern const struct kvr_route_policy kvr_route_lhg;
+extern const struct kvr_route_policy kvr_route_mooncake;
 
 const struct kvr_route_policy *const kvr_route_policies[] = {
     &kvr_route_round_robin,
@@ -18,6 +25,13 @@ const struct kvr_route_policy *const kvr_route_policies[] = {
     &kvr_route_session,
     &kvr_route_prefix_hash,
     &kvr_route_cache_aware,
+    &kvr_route_cost,
+    &kvr_route_dynamo,
+    &kvr_route_preble,
+    &kvr_route_aibrix,
+    &kvr_route_llm_d,
+    &kvr_route_lhg,
+    &kvr_route_mooncake,
 };
 const size_t kvr_route_policy_count = sizeof kvr_route_policies / sizeof *kvr_route_policies;
 

@@ -158,6 +158,8 @@ static void spread_matches(struct kvr_router *router, struct kvr_route_view *vie
         if (place->tokens > view->best_matched && worker->state == KVR_WORKER_ACTIVE &&
             worker->role != KVR_ROLE_DECODE)
             view->best_matched = place->tokens;
+        if (place->tokens > view->most_held && worker->state != KVR_WORKER_DOWN)
+            view->most_held = place->tokens;
     }
 }
 
@@ -360,6 +362,7 @@ static enum kvr_status open_view(struct kvr_router *router, const struct kvr_rou
         .candidates = router->fleet.prefill,
         .candidate_count = router->fleet.prefill_count,
         .matched = router->matched,
+        .pull = options->pull,
         .default_output_tokens = options->default_output_tokens,
         .tier_links = options->tier_links,
         .link = &options->link,

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A cost model for hand computation: 1 ms a new token, nothing else; decoding takes no time. */
+/* A cost model for hand computation: 1 ms a new token, and so 1 ms a decode step of one. */
 static const struct kvr_cost one_ms_a_token = {
     .prefill_token_ms = 1,
     .kv_bytes_per_token = 1000,
@@ -57,7 +57,7 @@ static inline struct kvr_route_decision fixture_decide(
 /* Makes a worker look loaded with so many requests of one token, by its own report. */
 static inline void fixture_load(struct kvr_router *router, uint32_t worker, uint32_t requests)
 {
-    struct kvr_load_report report = {.running = requests, .kv_usage = 0, .tokens = requests};
+    struct kvr_load_report report = {.waiting = requests, .kv_usage = NAN, .tokens = requests};
 
     kvr_fleet_report(kvr_router_fleet(router), worker, &report);
 }
