@@ -1,10 +1,12 @@
 /* The engines. Adding one is its file and a line here. */
 #include "cache/engine.h"
 
+extern const struct kvr_engine kvr_engine_block;
 extern const struct kvr_engine kvr_engine_vllm;
 extern const struct kvr_engine kvr_engine_sglang;
 
 const struct kvr_engine *const kvr_engines[] = {
+    &kvr_engine_block,
     &kvr_engine_vllm,
     &kvr_engine_sglang,
 };
