@@ -13,7 +13,7 @@ struct settings {
     const char *model, *gpu, *cost_file;
     uint64_t block_size, seed, reject_priority, tokens, output_tokens;
     bool escape, pull, explain, explain_cost;
-    double escape_abs, escape_rel, slo_ttft_ms, slo_tbt_ms, compression;
+    double escape_abs, escape_rel, escape_share, slo_ttft_ms, slo_tbt_ms, compression;
     double drain_ms, load_ttl_ms, lease_ms, mfu;
 };
 
@@ -32,6 +32,10 @@ static const struct kvr_option routing_options[] = {
         "8", NULL},
     {0, "escape-rel", KVR_OPTION_REAL, AT(escape_rel), "FACTOR", "the relative part of the gate",
         "1.5", NULL},
+    {0, "escape-share", KVR_OPTION_REAL, AT(escape_share), "FACTOR",
+        "with --escape, also refuses a worker with so many times its fair share of recent requests "
+        "while another idles",
+        "2", NULL},
     {0, "slo-ttft", KVR_OPTION_TIME_MS, AT(slo_ttft_ms), "TIME",
         "rejects a request whose predicted time to first token is longer; its own slo_ttft_ms "
         "comes "
@@ -122,6 +126,7 @@ static enum kvr_status make_router(const struct settings *settings, const struct
     options.escape = settings->escape;
     options.escape_abs = settings->escape_abs;
     options.escape_rel = settings->escape_rel;
+    options.escape_share = settings->escape_share;
     options.slo_ttft_ms = settings->slo_ttft_ms;
     options.slo_tbt_ms = settings->slo_tbt_ms;
     options.reject_priority =

@@ -26,9 +26,7 @@
  * Cost: some ten operations a candidate.
  */
 #include "route/choose.h"
-
-#include <stdlib.h>
-#include <string.h>
+#include "route/share.h"
 
 enum { SPREAD, WINDOW };
 
@@ -47,16 +45,12 @@ static const struct kvr_parameter parameters[] = {
         .help = "requests a worker over which recent work fades"},
 };
 
-/* Recent work fades by growth: instead of multiplying all workers' sums by (1 − 1/window) at each
- * request, what is added grows by its inverse, and all is scaled back when it has become large. */
 struct cost {
     double spread, window;
-    double *work; /* by worker, in units of `unit` */
-    double total, unit;
-    uint32_t size;
+    struct kvr_route_share work; /* prefill ms placed */
 };
 
-static const double largest_share = 0.99, largest_unit = 1e100;
+static const double largest_share = 0.99;
 
 static enum kvr_status init(
     void *state, const struct kvr_route_setup *setup, struct kvr_error *error)
@@ -66,29 +60,18 @@ static enum kvr_status init(
     (void)error;
     cost->spread = setup->values[SPREAD].number;
     cost->window = setup->values[WINDOW].number;
-    cost->unit = 1;
     return KVR_OK;
 }
 
 static void release(void *state)
 {
-    free(((struct cost *)state)->work);
+    kvr_route_share_release(&((struct cost *)state)->work);
 }
 
 static enum kvr_status fleet_changed(
     void *state, const struct kvr_fleet *fleet, struct kvr_error *error)
 {
-    struct cost *cost = state;
-
-    if (fleet->size > cost->size) {
-        double *larger = reallocarray(cost->work, fleet->size, sizeof *larger);
-        if (!larger)
-            return kvr_error_memory(error);
-        memset(larger + cost->size, 0, (fleet->size - cost->size) * sizeof *larger);
-        cost->work = larger;
-        cost->size = fleet->size;
-    }
-    return KVR_OK;
+    return kvr_route_share_reserve(&((struct cost *)state)->work, fleet->size, error);
 }
 
 static bool decide(
@@ -96,14 +79,14 @@ static bool decide(
 {
     const struct cost *cost = state;
     uint32_t best = KVR_NO_WORKER, held = view->pull ? view->most_held : 0, pulled;
-    double least = INFINITY, share_of = cost->total > 0 ? 1 / cost->total : 0;
+    double least = INFINITY;
 
     for (uint32_t i = 0; i < view->candidate_count; i++) {
         uint32_t worker = view->candidates[i];
         double prefill_ms = held > view->matched[worker].tokens
                                 ? kvr_route_pulled_ms(view, worker, held, &pulled)
                                 : kvr_route_prompt_ms(view, worker);
-        double share = fmin(cost->work[worker] * share_of, largest_share);
+        double share = fmin(kvr_route_share_of(&cost->work, worker), largest_share);
         double score = kvr_worker_queue_ms(view->fleet, worker) +
                        prefill_ms * (1 + cost->spread * share / (1 - share));
         if (score < least || (score == least && kvr_route_rested(view, worker, best))) {
@@ -125,17 +108,9 @@ static void learn(
 {
     struct cost *cost = state;
     double workers = view->candidate_count ? view->candidate_count : 1;
-    double work = decision->prefill_ms * cost->unit;
 
-    cost->work[decision->worker] += work;
-    cost->total += work;
-    cost->unit *= 1 + 1 / (cost->window * workers);
-    if (cost->unit > largest_unit) {
-        cost->total /= cost->unit;
-        for (uint32_t i = 0; i < cost->size; i++)
-            cost->work[i] /= cost->unit;
-        cost->unit = 1;
-    }
+    kvr_route_share_add(
+        &cost->work, decision->worker, decision->prefill_ms, cost->window * workers);
 }
 
 const struct kvr_route_policy kvr_route_cost = {

@@ -2,6 +2,7 @@
 
 #include "route/chain.h"
 #include "route/choose.h"
+#include "route/share.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +13,7 @@ struct kvr_router {
     struct kvr_fleet fleet;
     struct kvr_route_chain chain;
     struct kvr_random random;
+    struct kvr_route_share recent; /* requests placed, for the gate */
     uint64_t version_seen;
 
     /* By worker, `size` long. matched is all zero between decisions. */
@@ -28,6 +30,7 @@ struct kvr_router_options kvr_router_defaults(void)
         .seed = 1,
         .escape_abs = 8,
         .escape_rel = 1.5,
+        .escape_share = 2,
         .link = *kvr_link_find("rdma-200"),
         .compression = 1,
         .tier_links = {*kvr_link_find("pcie5"), *kvr_link_find("nvme4"),
@@ -47,9 +50,9 @@ static enum kvr_status check_options(
             error, KVR_BAD_USAGE, "a compression of %g is not in 1 … 1000", options->compression);
     if (!(options->slo_ttft_ms >= 0 && options->slo_tbt_ms >= 0))
         return kvr_error_set(error, KVR_BAD_USAGE, "an SLO is not negative");
-    if (!(options->escape_abs >= 0 && options->escape_rel >= 1))
-        return kvr_error_set(
-            error, KVR_BAD_USAGE, "a load gate needs abs of at least 0 and rel of at least 1");
+    if (!(options->escape_abs >= 0 && options->escape_rel >= 1 && options->escape_share >= 1))
+        return kvr_error_set(error, KVR_BAD_USAGE,
+            "a load gate needs abs of at least 0, rel and share of at least 1");
     return KVR_OK;
 }
 
@@ -89,6 +92,7 @@ void kvr_router_destroy(struct kvr_router *router)
         return;
     kvr_route_chain_release(&router->chain);
     kvr_fleet_release(&router->fleet);
+    kvr_route_share_release(&router->recent);
     free(router->matched);
     free(router->scores);
     free(router->explained);
@@ -128,6 +132,9 @@ static enum kvr_status follow_fleet(struct kvr_router *router, struct kvr_error 
             return kvr_error_memory(error);
         memset(matched + router->size, 0, (size - router->size) * sizeof *matched);
         router->size = size;
+        enum kvr_status status = kvr_route_share_reserve(&router->recent, size, error);
+        if (status != KVR_OK)
+            return status;
     }
     for (uint32_t i = 0; i < router->chain.count; i++) {
         const struct kvr_route_link *link = &router->chain.links[i];
@@ -170,14 +177,24 @@ static void clear_matches(struct kvr_router *router, const struct kvr_route_requ
             memset(&router->matched[request->matches[i].worker], 0, sizeof *router->matched);
 }
 
-/* The load gate of --escape. */
+/* The load gate of --escape. Recent means the last 64 requests a worker, fading. */
 static bool overloaded(
     const struct kvr_router *router, const struct kvr_route_view *view, uint32_t worker)
 {
-    if (!router->options.escape || view->candidate_count == 0)
+    const struct kvr_router_options *options = &router->options;
+    double least = INFINITY, weights = 0;
+
+    if (!options->escape || view->candidate_count == 0)
         return false;
-    double least = kvr_route_spread(view).least, load = kvr_route_load(view, worker);
-    return load - least > router->options.escape_abs && load > router->options.escape_rel * least;
+    for (uint32_t i = 0; i < view->candidate_count; i++) {
+        least = fmin(least, kvr_route_load(view, view->candidates[i]));
+        weights += view->fleet->workers[view->candidates[i]].weight;
+    }
+    double load = kvr_route_load(view, worker);
+    double fair = view->fleet->workers[worker].weight / weights;
+    return (load - least > options->escape_abs && load > options->escape_rel * least) ||
+           (least == 0 && view->candidate_count > 1 &&
+               kvr_route_share_of(&router->recent, worker) > options->escape_share * fair);
 }
 
 static void forget_answer(const struct kvr_router *router, const struct kvr_route_view *view,
@@ -338,6 +355,8 @@ static enum kvr_status place(struct kvr_router *router, const struct kvr_route_v
 
     if (!kvr_fleet_place(&router->fleet, &placement))
         return kvr_error_memory(error);
+    kvr_route_share_add(
+        &router->recent, decision->worker, 1, 64.0 * fmax(1, view->candidate_count));
     for (uint32_t i = 0; i < router->chain.count; i++) {
         const struct kvr_route_link *link = &router->chain.links[i];
         if (link->policy->learn)

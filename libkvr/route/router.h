@@ -26,8 +26,11 @@ struct kvr_router;
 struct kvr_router_options {
     const char *policy; /* a chain, see chain.h */
     uint64_t seed;
-    bool escape; /* refuse a choice whose load exceeds the least by abs requests and factor rel */
-    double escape_abs, escape_rel;
+    /* The load gate refuses a choice whose load exceeds the least by escape_abs requests and by the
+     * factor escape_rel, and one that got more than escape_share times its fair share of the recent
+     * requests while another candidate idles. */
+    bool escape;
+    double escape_abs, escape_rel, escape_share;
     double slo_ttft_ms;            /* reject what is predicted to miss it; 0: never. A request's own
                                       slo_ttft_ms comes before it, also when this is 0 */
     double slo_tbt_ms;             /* the same for the time between tokens */
