@@ -137,7 +137,8 @@ typedef void kvr_cache_visit_free(void *context, bool has_id, uint64_t id);
 
 struct kvr_engine {
     const char *name;
-    const char *summary; /* one line for --help, no full stop */
+    const char *summary;         /* one line for --help, no full stop */
+    uint32_t usual_block_tokens; /* what the system itself is commonly run with; 0: as the trace */
     const struct kvr_parameter *parameters;
     size_t parameter_count;
 

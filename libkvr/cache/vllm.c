@@ -468,6 +468,7 @@ static enum kvr_status vllm_create(const struct kvr_engine_options *options,
 const struct kvr_engine kvr_engine_vllm = {
     .name = "vllm",
     .summary = "vLLM's block pool: hashed blocks, one free queue, nothing merged",
+    .usual_block_tokens = 16,
     .create = vllm_create,
     .admit = vllm_admit,
     .output = vllm_output,

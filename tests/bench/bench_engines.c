@@ -190,7 +190,8 @@ int main(int argc, char **argv)
         make_trace(&trace, block);
     static const struct setting settings[] = {{"vllm", "", 0}, {"vllm", "", 8},
         {"sglang", "strategy=lru", 0}, {"sglang", "strategy=lru", 8},
-        {"sglang", "strategy=slru", 0}, {"sglang", "strategy=lru,host-ratio=2", 0}};
+        {"sglang", "strategy=slru", 0}, {"sglang", "strategy=lru,host-ratio=2", 0},
+        {"lmcache", "", 0}, {"mooncake", "", 0}};
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
         run(&trace, &settings[i], capacity, block);
     free(trace.requests);

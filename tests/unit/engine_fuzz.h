@@ -237,24 +237,27 @@ static void fuzz_finish(struct fuzz_run *run, size_t which)
     run->live[which] = run->live[--run->live_count];
 }
 
-/* One pin at a time, so that what it holds is known: pins at random else unpin what is pinned. */
+/* One pin at a time is held and given back, so that what it holds is known. Where pins end by
+ * themselves, others come and go beside it. */
 static void fuzz_pin(struct fuzz_run *run)
 {
-    struct id_list *chain = &run->chains[kvr_random_below(&run->random, 24)].ids;
-    if (run->pinned.count) {
+    struct kvr_random *random = &run->random;
+    struct id_list *chain = &run->chains[kvr_random_below(random, 24)].ids;
+    bool passing = run->plan->times && kvr_random_below(random, 4);
+    if (run->pinned.count && !passing) {
         for (int k = 0; k < 2; k++)
             kvr_cache_unpin(run->cache[k], run->pinned.items, run->pinned.count, NULL);
         run->pinned.count = 0;
     } else if (chain->count) {
-        size_t pinned[2], count = 1 + kvr_random_below(&run->random, chain->count);
+        size_t pinned[2], count = 1 + kvr_random_below(random, (uint32_t)chain->count);
         struct kvr_pin pin = {.time_ms = run->time_ms,
-            .duration_ms = run->plan->times ? 500 : 0,
-            .soft = kvr_random_below(&run->random, 2)};
+            .duration_ms = run->plan->times ? 100 + kvr_random_below(random, 4000) : 0,
+            .soft = passing || kvr_random_below(random, 2)};
         for (int k = 0; k < 2; k++)
             assert_int_equal(
                 kvr_cache_pin(run->cache[k], chain->items, count, &pin, &pinned[k], NULL), KVR_OK);
         fuzz_same(run, "the pinned run", pinned[0], pinned[1]);
-        for (size_t i = 0; i < pinned[0]; i++)
+        for (size_t i = 0; i < pinned[0] && !passing; i++)
             id_push(&run->pinned, chain->items[i]);
     }
 }
@@ -287,7 +290,7 @@ static void fuzz_engines(const struct fuzz_plan *plan)
         if (dice < 2 && plan->clears && kvr_random_below(&run.random, 8) == 0) {
             for (int k = 0; k < 2; k++)
                 kvr_cache_clear(run.cache[k]);
-        } else if (dice < 8 && plan->pins) {
+        } else if (dice < (plan->times ? 20 : 8) && plan->pins) {
             fuzz_pin(&run);
         } else if (dice < 40 && run.live_count) {
             fuzz_output(&run, kvr_random_below(&run.random, run.live_count));
