@@ -2,8 +2,8 @@
  * The blocks that live requests hold on one worker, a shared one counted once.
  *
  * The engines that manage physical blocks (vllm, sglang) say themselves when memory is out. The
- * `block` engine is a cache alone and never refuses; for it the worker counts with this. For all of
- * them it tells how full the memory is.
+ * others are caches alone and never refuse; for them the worker counts with this. For all of them
+ * it tells how full the memory is.
  */
 #ifndef KVR_SIM_HELD_H
 #define KVR_SIM_HELD_H

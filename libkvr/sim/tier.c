@@ -7,6 +7,12 @@ enum kvr_status kvr_sim_tiers_init(struct kvr_sim_tiers *tiers,
     const struct kvr_engine *engine, uint32_t block_tokens, struct kvr_error *error)
 {
     memset(tiers, 0, sizeof *tiers);
+    /* Engines with tiers of their own (sglang's host pool, lmcache) copy over these. */
+    tiers->links[KVR_MEDIUM_CPU] = *kvr_link_find("pcie5");
+    tiers->links[KVR_MEDIUM_DISK] = *kvr_link_find("nvme4");
+    tiers->links[KVR_MEDIUM_REMOTE] = *kvr_link_find("rdma-200");
+    for (int medium = 0; medium < KVR_MEDIUM_COUNT; medium++)
+        tiers->compression[medium] = 1;
     for (size_t i = 0; i < count; i++) {
         enum kvr_medium medium = options[i].medium;
         struct kvr_engine_options cache = {

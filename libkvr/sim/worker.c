@@ -27,7 +27,8 @@ enum kvr_status kvr_sim_worker_create(const struct kvr_sim_worker_options *optio
         return status;
     }
     worker->options = *options;
-    worker->counts_memory = strcmp(options->engine->name, "block") == 0;
+    worker->counts_memory =
+        strcmp(options->engine->name, "vllm") != 0 && strcmp(options->engine->name, "sglang") != 0;
     worker->wake_ms = INFINITY;
     *out = worker;
     return KVR_OK;
