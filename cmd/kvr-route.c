@@ -147,8 +147,8 @@ static enum kvr_status add_worker(
     return kvr_route_worker(context, worker, true, true, error);
 }
 
-static enum kvr_status make_reader(const struct settings *settings, struct kvr_router *router,
-    struct kvr_route_reader *reader, struct kvr_error *error)
+static enum kvr_status make_reader(const struct settings *settings, const struct kvr_cost *cost,
+    struct kvr_router *router, struct kvr_route_reader *reader, struct kvr_error *error)
 {
     enum kvr_status status = KVR_OK;
 
@@ -157,12 +157,13 @@ static enum kvr_status make_reader(const struct settings *settings, struct kvr_r
     *reader = (struct kvr_route_reader){
         .fleet = kvr_router_fleet(router),
         .block_tokens = (uint32_t)settings->block_size,
+        .kv_bytes_per_token = cost->kv_bytes_per_token,
         .reads_blocks = kvr_router_reads_blocks(router),
     };
     if (settings->session)
         status = kvr_expression_create(&reader->session, settings->session, error);
     if (status == KVR_OK && settings->workers)
-        status = kvr_workers_each(settings->workers, add_worker, reader->fleet, error);
+        status = kvr_workers_each(settings->workers, add_worker, reader, error);
     return status;
 }
 
@@ -243,7 +244,7 @@ int main(int argc, char **argv)
     if (status == KVR_OK)
         status = make_router(&settings, &cost, &router, &error);
     if (status == KVR_OK)
-        status = make_reader(&settings, router, &reader, &error);
+        status = make_reader(&settings, &cost, router, &reader, &error);
     if (status == KVR_OK)
         route_lines(&tool, router, &reader, settings.explain);
     else

@@ -229,6 +229,14 @@ END
     diff <(sed -e '$a\' chapter | sed '/^$/d') <(sed '/^$/d' page)
 }
 
+@test "every preset is in kvr-cost(5)" {
+    sed -nE 's/^(MODEL|GPU|LINK)\("([^"]*)".*/\2/p' "$REPO/libkvr/cost/presets.def" >presets
+    [ "$(wc -l <presets)" -gt 30 ]
+    while read -r name; do
+        grep -q "^|  $name\$" "$REPO/man/kvr-cost.5.scd" || fail "$name is not in the page"
+    done <presets
+}
+
 @test "decisions leave as they are made: nothing waits in a buffer" {
     mkfifo in out
     kvr-route -w 2 <in >out &

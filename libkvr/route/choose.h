@@ -14,11 +14,12 @@ static inline double kvr_route_load(const struct kvr_route_view *view, uint32_t 
     return kvr_worker_load(view->fleet, worker) / view->fleet->workers[worker].weight;
 }
 
-/* Its newest placement is older: the tie-break. */
+/* Its newest placement is older: the tie-break. Anybody is more rested than KVR_NO_WORKER. */
 static inline bool kvr_route_rested(
     const struct kvr_route_view *view, uint32_t worker, uint32_t than)
 {
-    return view->fleet->workers[worker].last_placed < view->fleet->workers[than].last_placed;
+    return than == KVR_NO_WORKER ||
+           view->fleet->workers[worker].last_placed < view->fleet->workers[than].last_placed;
 }
 
 /* The candidate with the least load. */

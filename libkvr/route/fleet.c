@@ -273,7 +273,7 @@ static bool end_by_id(struct kvr_fleet *fleet, uint64_t id)
 
 void kvr_fleet_advance(struct kvr_fleet *fleet, double now_ms)
 {
-    if (!(now_ms > fleet->now_ms))
+    if (!(now_ms > fleet->now_ms) || isinf(now_ms))
         return;
     fleet->now_ms = now_ms;
     while (fleet->heap_count && fleet->pool[fleet->heap[0]].end_ms <= now_ms)

@@ -91,12 +91,12 @@ enum kvr_status kvr_fleet_join(struct kvr_fleet *fleet, const char *name, size_t
     uint32_t *worker, struct kvr_error *error);
 
 /* Changes of a worker, as its `worker` line says. A worker that goes down loses its placements and
- * reports; one that returns starts empty. weight above 0. */
+ * reports; one that returns starts empty. weight: 1e-6 … 1e6. */
 void kvr_fleet_set_state(struct kvr_fleet *fleet, uint32_t worker, enum kvr_worker_state state);
 void kvr_fleet_set_role(struct kvr_fleet *fleet, uint32_t worker, enum kvr_worker_role role);
 void kvr_fleet_set_weight(struct kvr_fleet *fleet, uint32_t worker, double weight);
 
-/* Moves time forward and ends what has ended. */
+/* Moves time forward and ends what has ended. An earlier time, an infinite one, NaN: no move. */
 void kvr_fleet_advance(struct kvr_fleet *fleet, double now_ms);
 
 struct kvr_load_report {

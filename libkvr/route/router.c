@@ -159,6 +159,8 @@ static void spread_matches(struct kvr_router *router, struct kvr_route_view *vie
             continue;
         const struct kvr_worker *worker = &router->fleet.workers[match->worker];
         struct kvr_route_match *place = &router->matched[match->worker];
+        if (match->tokens < place->tokens) /* named twice: the longer counts */
+            continue;
         *place = *match;
         if (place->tokens > request->input_tokens)
             place->tokens = request->input_tokens;

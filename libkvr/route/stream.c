@@ -291,24 +291,38 @@ enum kvr_status kvr_route_read_routed(struct kvr_route_reader *reader, const str
     return missing(name) ? KVR_OK : join(reader, name, worker, error);
 }
 
-enum kvr_status kvr_route_worker(struct kvr_fleet *fleet,
+/* Tokens that a capacity holds; one in bytes of an unknown model is left unknown. */
+static uint64_t capacity_tokens(
+    const struct kvr_route_reader *reader, const struct kvr_worker_description *worker)
+{
+    uint64_t block_tokens = worker->block_size ? worker->block_size : reader->block_tokens;
+    uint64_t blocks = 0;
+
+    if (worker->capacity.unit == KVR_TOKENS)
+        return worker->capacity.amount;
+    kvr_capacity_blocks(&worker->capacity, block_tokens, reader->kv_bytes_per_token, &blocks, NULL);
+    return blocks > UINT64_MAX / block_tokens ? UINT64_MAX : blocks * block_tokens;
+}
+
+enum kvr_status kvr_route_worker(struct kvr_route_reader *reader,
     const struct kvr_worker_description *worker, bool has_role, bool has_weight,
     struct kvr_error *error)
 {
+    struct kvr_fleet *fleet = reader->fleet;
     uint32_t number;
+
+    if (has_weight && !(worker->weight >= 1e-6 && worker->weight <= 1e6))
+        return kvr_error_set(error, KVR_BAD_INPUT, "member 'weight' is not from 1e-6 to 1e6");
     enum kvr_status status =
         kvr_fleet_join(fleet, worker->name.text, worker->name.length, &number, error);
-
     if (status != KVR_OK)
         return status;
-    if (has_weight && !(worker->weight > 0 && worker->weight <= 1e6))
-        return kvr_error_set(error, KVR_BAD_INPUT, "a worker's weight is above 0, at most 1e6");
     if (has_weight)
         kvr_fleet_set_weight(fleet, number, worker->weight);
     if (has_role)
         kvr_fleet_set_role(fleet, number, worker->role);
-    if (worker->capacity.amount && worker->capacity.unit == KVR_TOKENS)
-        fleet->workers[number].capacity_tokens = worker->capacity.amount;
+    if (worker->capacity.amount)
+        fleet->workers[number].capacity_tokens = capacity_tokens(reader, worker);
     kvr_fleet_set_state(fleet, number, worker->state);
     return KVR_OK;
 }
@@ -350,8 +364,7 @@ enum kvr_status kvr_route_event(
         struct kvr_worker_description worker;
         status = kvr_worker_read(line, &reader->scratch, &worker, error);
         if (status == KVR_OK)
-            status = kvr_route_worker(reader->fleet, &worker,
-                !missing(kvr_line_get(line, KVR_NAME_ROLE)),
+            status = kvr_route_worker(reader, &worker, !missing(kvr_line_get(line, KVR_NAME_ROLE)),
                 !missing(kvr_line_get(line, KVR_NAME_WEIGHT)), error);
     } else if (kvr_value_is(event, "load")) {
         status = read_load(reader, line, error);

@@ -12,6 +12,7 @@
 struct kvr_route_reader {
     struct kvr_fleet *fleet;
     uint32_t block_tokens;          /* for lines without block_size */
+    double kv_bytes_per_token;      /* for capacities in bytes; 0: unknown */
     struct kvr_expression *session; /* --session; NULL: session, else the conversation (below) */
     bool reads_blocks;              /* fill in block_ids and system */
     /* private */
@@ -45,7 +46,7 @@ enum kvr_status kvr_route_event(
     struct kvr_route_reader *reader, const struct kvr_line *line, struct kvr_error *error);
 
 /* The change that a worker line or a -w argument describes; given tells which members it had. */
-enum kvr_status kvr_route_worker(struct kvr_fleet *fleet,
+enum kvr_status kvr_route_worker(struct kvr_route_reader *reader,
     const struct kvr_worker_description *worker, bool has_role, bool has_weight,
     struct kvr_error *error);
 

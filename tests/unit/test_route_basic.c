@@ -103,6 +103,9 @@ static void every_policy_answers_in_every_fleet(void **state)
         assert_int_equal(fixture_decide(router, REQUEST(MATCHES({77, 5, 0, 0, 0}))).worker, 0);
         decision = fixture_decide(router, REQUEST(MATCHES({0, UINT32_MAX, 0, 0, 0})));
         assert_int_equal(decision.matched, 100);
+        /* named twice: the longer counts */
+        decision = fixture_decide(router, REQUEST(MATCHES({0, 90, 0, 0, 0}, {0, 40, 0, 0, 0})));
+        assert_int_equal(decision.matched, 90);
         assert_int_equal(kvr_router_decide(router, REQUEST(.id = 0), &decision, NULL), KVR_OK);
         assert_int_equal(decision.worker, 0); /* an empty prompt */
         kvr_router_destroy(router);
