@@ -138,12 +138,12 @@ struct kvr_value kvr_value_get(struct kvr_value object, const char *name)
 /* A number's sign, its digits as one integer and the power of ten they stand for. */
 static bool whole_number(struct kvr_value value, bool *negative, uint64_t *magnitude)
 {
-    const char *at = value.text, *end = value.text + value.length;
     uint64_t number = 0;
     long exponent = 0, point = 0, zeros = 0;
 
     if (value.type != KVR_NUMBER)
         return false;
+    const char *at = value.text, *end = value.text + value.length;
     *negative = *at == '-';
     at += *negative;
     for (bool fraction = false; at < end && *at != 'e' && *at != 'E'; at++) {

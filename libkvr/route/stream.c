@@ -163,10 +163,11 @@ static enum kvr_status read_blocks(struct kvr_route_reader *reader, const struct
     }
     if (messages.type == KVR_ARRAY) {
         struct kvr_cursor cursor = kvr_value_open(messages);
-        struct kvr_value first;
+        struct kvr_value first, content;
         if (kvr_next_element(&cursor, &first) &&
-            kvr_value_is(kvr_value_get(first, "role"), "system"))
-            request->system = hash_name(kvr_value_get(first, "content"));
+            kvr_value_is(kvr_value_get(first, "role"), "system") &&
+            !missing(content = kvr_value_get(first, "content")))
+            request->system = hash_name(content);
     }
     return KVR_OK;
 }
