@@ -180,7 +180,8 @@ static bool lmcache_reserve(struct chunk_store *store, size_t count)
     if (!chunks)
         return false;
     cache->chunks = chunks;
-    return kvr_order_reserve(&cache->order, count) && kvr_order_reserve(&cache->deadlines, count);
+    return kvr_order_reserve(&cache->order, count) &&
+           kvr_order_reserve_items(&cache->deadlines, count);
 }
 
 static const struct chunk_rules rules = {
@@ -194,8 +195,9 @@ static const struct chunk_rules rules = {
 static enum kvr_status lmcache_pin(struct kvr_cache *base, const uint64_t *ids, size_t count,
     const struct kvr_pin *pin, size_t *pinned, struct kvr_error *error)
 {
-    (void)error;
     struct lmcache *cache = (struct lmcache *)base;
+    if (!kvr_order_reserve_entries(&cache->deadlines, cache->deadlines.count + count))
+        return kvr_error_memory(error);
     double ends = pin->time_ms + (pin->duration_ms > 0 ? pin->duration_ms : cache->pin_ms);
     for (*pinned = 0; *pinned < count; ++*pinned) {
         uint32_t slot = chunk_store_find(&cache->store, ids[*pinned]);

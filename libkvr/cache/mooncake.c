@@ -237,7 +237,10 @@ static void grant(struct mooncake *cache, uint32_t slot, int64_t until_us)
     if (object->lease_us < until_us)
         object->lease_us = until_us;
     object->sequence = ++cache->sequence;
-    rank(cache, slot);
+    if (kvr_order_has(&cache->plain, slot))
+        kvr_order_put(&cache->plain, slot, object->lease_us, object->sequence);
+    else
+        rank(cache, slot);
 }
 
 static void mooncake_hit(
@@ -315,8 +318,12 @@ static const struct chunk_rules rules = {
 static enum kvr_status mooncake_pin(struct kvr_cache *base, const uint64_t *ids, size_t count,
     const struct kvr_pin *pin, size_t *pinned, struct kvr_error *error)
 {
-    (void)error;
     struct mooncake *cache = (struct mooncake *)base;
+    /* all that end are in the one, and at most these in the other */
+    size_t ending = cache->soft_ends.count + count;
+    if (!kvr_order_reserve_entries(&cache->soft, ending) ||
+        !kvr_order_reserve_entries(&cache->soft_ends, ending))
+        return kvr_error_memory(error);
     int64_t until = microseconds(pin->time_ms) +
                     (pin->duration_ms > 0 ? microseconds(pin->duration_ms) : cache->soft_pin_us);
     for (*pinned = 0; *pinned < count; ++*pinned) {

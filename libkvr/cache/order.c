@@ -3,13 +3,17 @@
 
 #include <string.h>
 
-bool kvr_order_reserve(struct kvr_order *order, size_t items)
+bool kvr_order_reserve_entries(struct kvr_order *order, size_t entries)
 {
-    struct kvr_order_entry *entries =
-        kvr_grow(order->entries, &order->entry_capacity, items, sizeof *entries);
-    if (!entries)
-        return false;
-    order->entries = entries;
+    struct kvr_order_entry *grown =
+        kvr_grow(order->entries, &order->entry_capacity, entries, sizeof *grown);
+    if (grown)
+        order->entries = grown;
+    return grown != NULL;
+}
+
+bool kvr_order_reserve_items(struct kvr_order *order, size_t items)
+{
     size_t old = order->place_capacity;
     uint32_t *places = kvr_grow(order->places, &order->place_capacity, items, sizeof *places);
     if (!places)
@@ -17,6 +21,11 @@ bool kvr_order_reserve(struct kvr_order *order, size_t items)
     order->places = places;
     memset(places + old, 0, (order->place_capacity - old) * sizeof *places);
     return true;
+}
+
+bool kvr_order_reserve(struct kvr_order *order, size_t items)
+{
+    return kvr_order_reserve_entries(order, items) && kvr_order_reserve_items(order, items);
 }
 
 void kvr_order_release(struct kvr_order *order)
@@ -37,20 +46,25 @@ static void set(struct kvr_order *order, uint32_t at, const struct kvr_order_ent
     order->places[entry->item] = at + 1;
 }
 
-/* Moves the entry up or down from the hole at `at` to where it belongs. */
+/* Moves the entry up or down from the hole at `at` to where it belongs. Four children a node: half
+ * the levels of two, and the four lie side by side. */
 static void settle(struct kvr_order *order, uint32_t at, struct kvr_order_entry moving)
 {
     struct kvr_order_entry *entries = order->entries;
-    while (at && before(&moving, &entries[(at - 1) / 2])) {
-        set(order, at, &entries[(at - 1) / 2]);
-        at = (at - 1) / 2;
+    while (at && before(&moving, &entries[(at - 1) / 4])) {
+        set(order, at, &entries[(at - 1) / 4]);
+        at = (at - 1) / 4;
     }
-    for (uint64_t child; (child = 2 * (uint64_t)at + 1) < order->count; at = (uint32_t)child) {
-        if (child + 1 < order->count && before(&entries[child + 1], &entries[child]))
-            child++;
-        if (!before(&entries[child], &moving))
+    for (uint64_t first; (first = 4 * (uint64_t)at + 1) < order->count;) {
+        uint64_t end = first + 4 < order->count ? first + 4 : order->count;
+        uint64_t least = first;
+        for (uint64_t child = first + 1; child < end; child++)
+            if (before(&entries[child], &entries[least]))
+                least = child;
+        if (!before(&entries[least], &moving))
             break;
-        set(order, at, &entries[child]);
+        set(order, at, &entries[least]);
+        at = (uint32_t)least;
     }
     set(order, at, &moving);
 }

@@ -1,9 +1,9 @@
 /*
- * Items in order of a key that changes: a binary heap that knows where each item stands, so that an
- * item is moved or taken out in O(log n). Items are small numbers; the smallest (major, minor) is
- * first. The keys lie in the heap itself: a comparison touches no item.
+ * Items in order of a key that changes: a heap of four branches that knows where each item stands,
+ * so that an item is moved or taken out in O(log n). Items are small numbers; the smallest (major,
+ * minor) is first. The keys lie in the heap itself: a comparison touches no item.
  *
- * Cost: 24 bytes an entry and 4 an item. kvr_order_reserve() allocates, nothing else does.
+ * Cost: 24 bytes an entry and 4 an item. Only the reserve functions allocate.
  */
 #ifndef KVR_CACHE_ORDER_H
 #define KVR_CACHE_ORDER_H
@@ -29,6 +29,11 @@ struct kvr_order { /* all zero bytes: empty */
 
 /* Room for the items 0 … items - 1, all at once. False when memory is short. */
 bool kvr_order_reserve(struct kvr_order *order, size_t items);
+
+/* The two halves of that, for an order that holds few of many items at a time. */
+bool kvr_order_reserve_items(struct kvr_order *order, size_t items);
+bool kvr_order_reserve_entries(struct kvr_order *order, size_t entries);
+
 void kvr_order_release(struct kvr_order *order);
 
 /* Puts an item in, or moves it to a new key. */
