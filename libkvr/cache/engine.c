@@ -19,6 +19,38 @@ const struct kvr_engine *kvr_engine_find(const char *name)
     return NULL;
 }
 
+enum kvr_status kvr_engine_read(const char *text, const struct kvr_engine **engine,
+    struct kvr_parameter_value *values, struct kvr_error *error)
+{
+    size_t name = strcspn(text, "("), length = strlen(text);
+    *engine = NULL;
+    for (size_t i = 0; i < kvr_engine_count && !*engine; i++)
+        if (strlen(kvr_engines[i]->name) == name && !memcmp(kvr_engines[i]->name, text, name))
+            *engine = kvr_engines[i];
+    if (!*engine) {
+        struct kvr_buffer known = {0};
+        char shown[64];
+        for (size_t i = 0; i < kvr_engine_count; i++)
+            kvr_buffer_append_format(&known, "%s%s", i ? ", " : "", kvr_engines[i]->name);
+        const char *names = kvr_buffer_text(&known);
+        enum kvr_status status =
+            kvr_error_set(error, KVR_BAD_USAGE, "there is no engine '%s' (there are: %s)",
+                kvr_printable(shown, sizeof shown, text, name), names ? names : "");
+        kvr_buffer_release(&known);
+        return status;
+    }
+    size_t count = (*engine)->parameter_count;
+    enum kvr_status status = kvr_parameter_defaults((*engine)->parameters, count, values, error);
+    if (status != KVR_OK || name == length)
+        return status;
+    if (text[length - 1] != ')')
+        return kvr_error_set(error, KVR_BAD_USAGE, "the parameters of the engine '%s' end with ')'",
+            (*engine)->name);
+    status = kvr_parameter_read(
+        (*engine)->parameters, count, text + name + 1, length - name - 2, values, error);
+    return status == KVR_OK ? status : kvr_error_prefix(error, "engine '%s'", (*engine)->name);
+}
+
 enum kvr_status kvr_cache_create(const struct kvr_engine *engine,
     const struct kvr_engine_options *options, struct kvr_cache **out, struct kvr_error *error)
 {

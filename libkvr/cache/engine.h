@@ -177,6 +177,14 @@ extern const size_t kvr_engine_count;
 /* NULL where no engine has the name. */
 const struct kvr_engine *kvr_engine_find(const char *name);
 
+enum { KVR_ENGINE_PARAMETERS_MOST = 32 }; /* no engine has more */
+
+/* Reads what a user writes for an engine: "NAME" or "NAME(parameter=value,...)". Fills
+ * values[0 … KVR_ENGINE_PARAMETERS_MOST-1] from the engine's defaults and the text. KVR_BAD_USAGE
+ * says which engines or parameters there are. */
+enum kvr_status kvr_engine_read(const char *text, const struct kvr_engine **engine,
+    struct kvr_parameter_value *values, struct kvr_error *error);
+
 /* Makes an empty cache. KVR_BAD_USAGE for a capacity or parameter out of range, KVR_NO_MEMORY. */
 enum kvr_status kvr_cache_create(const struct kvr_engine *engine,
     const struct kvr_engine_options *options, struct kvr_cache **out, struct kvr_error *error);

@@ -400,7 +400,6 @@ static void sglang_resident(
 const struct kvr_engine kvr_engine_sglang = {
     .name = "sglang",
     .summary = "SGLang's radix tree: whole leaves evicted, with its host tier (HiCache)",
-    .usual_block_tokens = 16,
     .parameters = parameters,
     .parameter_count = PARAMETERS,
     .create = sglang_create,

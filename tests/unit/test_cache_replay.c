@@ -152,6 +152,33 @@ static void the_last_token_can_go_without_a_slot(void **state)
     }
 }
 
+static void an_engine_is_read_from_text(void **state)
+{
+    (void)state;
+    struct kvr_parameter_value values[KVR_ENGINE_PARAMETERS_MOST];
+    const struct kvr_engine *engine;
+    struct kvr_error error = {0};
+    for (size_t i = 0; i < kvr_engine_count; i++) {
+        assert_true(kvr_engines[i]->parameter_count <= KVR_ENGINE_PARAMETERS_MOST);
+        assert_int_equal(kvr_engine_read(kvr_engines[i]->name, &engine, values, &error), KVR_OK);
+        assert_ptr_equal(engine, kvr_engines[i]);
+    }
+    assert_int_equal(
+        kvr_engine_read("lmcache(policy=mru,watermark=60%)", &engine, values, &error), KVR_OK);
+    assert_string_equal(engine->name, "lmcache");
+    assert_int_equal(values[0].integer, 3);
+    assert_true(values[2].number == 0.6);
+    assert_int_equal(kvr_engine_read("vllm()", &engine, values, &error), KVR_OK);
+    assert_int_equal(kvr_engine_read("vlm", &engine, values, &error), KVR_BAD_USAGE);
+    assert_non_null(strstr(error.text, "there is no engine 'vlm' (there are: "));
+    assert_int_equal(kvr_engine_read("", &engine, values, &error), KVR_BAD_USAGE);
+    assert_int_equal(kvr_engine_read("vllm(", &engine, values, &error), KVR_BAD_USAGE);
+    assert_int_equal(
+        kvr_engine_read("sglang(insert=never)", &engine, values, &error), KVR_BAD_USAGE);
+    assert_string_equal(error.text,
+        "engine 'sglang': 'never' of parameter 'insert' is not one of: finish checkpoint");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -160,6 +187,7 @@ int main(void)
         cmocka_unit_test(sizes_that_do_not_divide_are_refused),
         cmocka_unit_test(the_window_ends_the_oldest),
         cmocka_unit_test(the_last_token_can_go_without_a_slot),
+        cmocka_unit_test(an_engine_is_read_from_text),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
