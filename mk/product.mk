@@ -6,7 +6,7 @@ $(BUILD)/man/%: man/%.scd
 	@case $* in \
 	kvr*.1) program=$(BUILD)/bin/$(basename $*); \
 	    if grep -q '^@options@$$' $<; then \
-	        $(MAKE) --no-print-directory -s $$program && $$program --help=scdoc > $@.options || exit; \
+	        $$program --help=scdoc > $@.options || exit; \
 	    else : > $@.options; fi; \
 	    sed -e '/^@options@$$/{r $@.options' -e 'd;}' $< | scdoc > $@.tmp && rm $@.options ;; \
 	*) scdoc < $< > $@.tmp ;; \
@@ -14,8 +14,8 @@ $(BUILD)/man/%: man/%.scd
 	@echo scdoc $@
 
 # What the options of a page come from.
-$(foreach page,$(filter kvr%.1,$(notdir $(MANUALS))),\
-    $(eval $(BUILD)/man/$(page): $(wildcard cmd/$(page:.1=).c) $(LIBRARY_SOURCES)))
+$(foreach page,$(filter kvr%.1,$(notdir $(MANUALS))),$(if $(wildcard cmd/$(page:.1=).c),\
+    $(eval $(BUILD)/man/$(page): $(BUILD)/bin/$(page:.1=))))
 
 .PHONY: completions
 COMPLETIONS := $(foreach program,$(notdir $(PROGRAMS)),$(addprefix $(BUILD)/completions/,$(program).bash _$(program) $(program).fish))
