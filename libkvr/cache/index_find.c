@@ -25,8 +25,6 @@
  */
 #include "cache/index_private.h"
 
-#include <stdlib.h>
-
 #define MAX_PROBES 1024u /* of one search; a request that needs more is walked */
 #define ROUND_PROBES 16u
 
@@ -208,17 +206,35 @@ static bool is_small(const struct kvr_index *index, const struct kvr_blocks *blo
     return !head || (uint64_t)index->block[head].holders * blocks->count <= KVR_INDEX_WALK_STEPS;
 }
 
-static int by_worker(const void *a, const void *b)
+/* One pass of a radix sort: by the byte of the worker's number that begins at bit `shift`. */
+static void sort_by_byte(
+    const struct kvr_index_match *from, struct kvr_index_match *to, size_t count, unsigned shift)
 {
-    const struct kvr_index_match *left = a, *right = b;
-    return left->worker < right->worker ? -1 : left->worker > right->worker;
+    uint32_t start[257] = {0};
+
+    for (size_t i = 0; i < count; i++)
+        start[(from[i].worker >> shift & 255) + 1]++;
+    for (unsigned byte = 1; byte < 256; byte++)
+        start[byte] += start[byte - 1];
+    for (size_t i = 0; i < count; i++)
+        to[start[from[i].worker >> shift & 255]++] = from[i];
 }
 
-static void sort_matches(struct kvr_index_match *matches, size_t count)
+/* In order of worker, whose numbers have 16 bits. Returns where the result lies: matches or, of the
+ * same room, spare. */
+static const struct kvr_index_match *sort_matches(
+    struct kvr_index_match *matches, struct kvr_index_match *spare, size_t count)
 {
+    uint32_t high = 0;
+
     if (count > 32) {
-        qsort(matches, count, sizeof *matches, by_worker);
-        return;
+        for (size_t i = 0; i < count; i++)
+            high |= matches[i].worker >> 8;
+        sort_by_byte(matches, spare, count, 0);
+        if (!high)
+            return spare;
+        sort_by_byte(spare, matches, count, 8);
+        return matches;
     }
     for (size_t i = 1; i < count; i++) {
         struct kvr_index_match moving = matches[i];
@@ -227,6 +243,7 @@ static void sort_matches(struct kvr_index_match *matches, size_t count)
             matches[at] = matches[at - 1];
         matches[at] = moving;
     }
+    return matches;
 }
 
 size_t kvr_index_find(struct kvr_index *index, int64_t now_ms, const struct kvr_blocks *blocks,
@@ -240,7 +257,7 @@ size_t kvr_index_find(struct kvr_index *index, int64_t now_ms, const struct kvr_
         return 0;
     if (index->walk || is_small(index, blocks) || !search(index, blocks, &found))
         found = walk(index, blocks);
-    sort_matches(index->matches, found);
+    *matches = sort_matches(index->matches, index->matches + index->worker_room, found);
     return found;
 }
 

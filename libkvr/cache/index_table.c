@@ -327,7 +327,7 @@ uint64_t kvr_index_memory_bytes(const struct kvr_index *index)
     return sizeof *index + index->block_pages.size_bytes + index->use_pages.size_bytes +
            index->bucket_pages.size_bytes +
            index->scratch_room * (sizeof *index->keys + sizeof *index->records) +
-           index->worker_room * (sizeof *index->workers + sizeof *index->matches +
+           index->worker_room * (sizeof *index->workers + 2 * sizeof *index->matches +
                                     sizeof *index->seen + sizeof *index->heap) +
            (index->names ? ((size_t)index->name_mask + 1) * sizeof *index->names : 0) +
            index->name_bytes;

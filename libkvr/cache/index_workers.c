@@ -141,7 +141,7 @@ static bool more_workers(struct kvr_index *index)
     if (!(grown = realloc(index->workers, room * sizeof *index->workers)))
         return false;
     index->workers = grown;
-    if (!(grown = realloc(index->matches, room * sizeof *index->matches)))
+    if (!(grown = realloc(index->matches, 2 * room * sizeof *index->matches)))
         return false;
     index->matches = grown;
     if (!(grown = realloc(index->heap, room * sizeof *index->heap)))
