@@ -115,6 +115,7 @@ struct dict {
     size_t capacity;
     uint32_t *index; /* open addressing, entry + 1; NULL while the dict is small */
     size_t index_size;
+    size_t mark; /* number of its mark, from 1; 0: none */
 };
 
 struct range_value {
@@ -361,6 +362,10 @@ struct run {
     size_t piece_count;
     size_t piece_capacity;
     size_t piece_base; /* pieces before it belong to text outside the innermost capture */
+    unsigned captures;       /* open ones, and where the outermost began */
+    size_t captured_from;
+    size_t *marks; /* where the loop was, last, that walked over a marked dict */
+    size_t mark_count;
     /* the failure */
     enum kvr_status status;
     const char *kind;
@@ -652,6 +657,8 @@ void kvr_run_print(struct run *run, const struct text *text);
 void kvr_run_template(struct run *run, const struct kvr_template *compiled, struct dict *context);
 /* Empties the run for the next rendering. */
 void kvr_run_reset(struct run *run);
+/* Runs body; false if it raised. */
+bool kvr_run_protect(struct run *run, void (*body)(struct run *run, void *state), void *state);
 enum kvr_status kvr_run_failed(const struct run *run, size_t out_length,
     struct kvr_template_fault *fault, struct kvr_error *error);
 

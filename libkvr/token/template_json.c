@@ -3,7 +3,8 @@
  *
  * Reading is strict (RFC 8259, valid UTF-8, no more than 500 levels) and keeps what Python's json
  * module keeps: integers of any length, the order of members, the last of repeated ones. Strings
- * without escapes are not copied: they point into the caller's text. Writing is json.dumps as
+ * without escapes are not copied: they point into the caller's text. A surrogate alone, which UTF-8
+ * cannot hold, becomes U+FFFD as everywhere in kvr. Writing is json.dumps as
  * transformers' tojson calls it.
  */
 #include "token/template_internal.h"
@@ -75,13 +76,16 @@ static size_t read_escape(struct reader *reader, char *out)
     code = read_hex(reader);
     if (code >= 0xd800 && code < 0xe000) {
         unsigned low;
+        const char *after = reader->at;
         if (code >= 0xdc00 || reader->end - reader->at < 2 || reader->at[0] != '\\' ||
             reader->at[1] != 'u')
-            bad(reader, "surrogate alone");
+            return kvr_point_write(out, 0xfffd);
         reader->at += 2;
         low = read_hex(reader);
-        if (low < 0xdc00 || low >= 0xe000)
-            bad(reader, "surrogate alone");
+        if (low < 0xdc00 || low >= 0xe000) {
+            reader->at = after;
+            return kvr_point_write(out, 0xfffd);
+        }
         code = 0x10000 + ((code - 0xd800) << 10) + (low - 0xdc00);
     }
     return kvr_point_write(out, code);

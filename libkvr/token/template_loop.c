@@ -118,6 +118,9 @@ static void run_loop(struct run *run, const struct node *node, struct value valu
         run->scope = inner;
         kvr_scope_set(run, inner, run->compiled->symbol_loop, loop_value);
         kvr_run_assign(run, node->first, loop->current);
+        if (loop->current.type == VALUE_DICT && loop->current.dict->mark)
+            run->marks[loop->current.dict->mark - 1] =
+                run->captures ? run->captured_from : run->out->length - run->out_start;
         flow = kvr_run_body(run, &node->items);
         if (flow == FLOW_BREAK)
             break;

@@ -124,6 +124,8 @@ void kvr_run_reset(struct run *run)
     run->globals = NULL;
     run->pieces = NULL;
     run->piece_count = run->piece_capacity = run->piece_base = 0;
+    run->mark_count = 0;
+    run->captures = 0;
     run->status = KVR_OK;
     run->kind = "";
     run->raised = false;
@@ -190,29 +192,41 @@ enum kvr_status kvr_run_failed(const struct run *run, size_t out_length,
     return kvr_error_set(error, run->status, "template: %s: %s", run->kind, shown);
 }
 
-/* Apart from its caller, whose variables the jump must not touch. */
-static bool render(struct run *run, const struct kvr_template *compiled,
-    const struct kvr_template_variable *variables, size_t count)
+bool kvr_run_protect(struct run *run, void (*body)(struct run *run, void *state), void *state)
 {
-    struct dict *context;
     if (setjmp(run->escape))
         return false;
-    context = kvr_dict_new(run, count);
-    for (size_t i = 0; i < count; i++)
-        kvr_dict_set_name(run, context, variables[i].name,
-            kvr_json_read(run, variables[i].json, variables[i].json_length, variables[i].trusted));
-    kvr_run_template(run, compiled, context);
+    body(run, state);
     return true;
+}
+
+struct rendering {
+    const struct kvr_template *compiled;
+    const struct kvr_template_variable *variables;
+    size_t count;
+};
+
+static void render(struct run *run, void *state)
+{
+    const struct rendering *rendering = state;
+    struct dict *context = kvr_dict_new(run, rendering->count);
+    for (size_t i = 0; i < rendering->count; i++) {
+        const struct kvr_template_variable *variable = &rendering->variables[i];
+        kvr_dict_set_name(run, context, variable->name,
+            kvr_json_read(run, variable->json, variable->json_length, variable->trusted));
+    }
+    kvr_run_template(run, rendering->compiled, context);
 }
 
 enum kvr_status kvr_template_render(const struct kvr_template *compiled,
     struct kvr_template_run *made, const struct kvr_template_variable *variables, size_t count,
     struct kvr_buffer *out, struct kvr_template_fault *fault, struct kvr_error *error)
 {
+    struct rendering rendering = {compiled, variables, count};
     size_t out_length = out->length;
     kvr_run_reset(&made->run);
     made->run.out = out;
-    if (render(&made->run, compiled, variables, count))
+    if (kvr_run_protect(&made->run, render, &rendering))
         return KVR_OK;
     made->run.piece_count = 0;
     return kvr_run_failed(&made->run, out_length, fault, error);

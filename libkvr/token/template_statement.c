@@ -55,6 +55,8 @@ struct capture kvr_capture_begin(struct run *run)
 {
     struct capture capture = {run->out->length - run->out_start, run->piece_count, run->piece_base};
     run->piece_base = run->piece_count;
+    if (!run->captures++)
+        run->captured_from = capture.length;
     return capture;
 }
 
@@ -80,6 +82,7 @@ struct text *kvr_capture_end(struct run *run, struct capture capture)
     run->out->length = run->out_start + capture.length;
     run->piece_count = capture.piece_count;
     run->piece_base = capture.piece_base;
+    run->captures--;
     return text;
 }
 
@@ -123,9 +126,12 @@ static void print_node(struct run *run, const struct node *node)
     }
     run->line = node->line;
     if (node->kind == NODE_BINARY && node->op == OP_ADD) {
+        unsigned captures = run->captures;
         struct capture capture = kvr_capture_begin(run);
         bool printed = print_sum(run, node, capture, &value);
+        /* Left open, or ended on the way. */
         run->piece_base = capture.piece_base;
+        run->captures = captures;
         if (printed)
             return;
     } else {
