@@ -26,24 +26,12 @@ static const struct kvr_parameter parameters[] = {
         .least = 1,
         .most = 1e9,
         .help = "how much of the prompt's beginning the ring hashes"},
-    [BOUND] = {.name = "bound",
-        .kind = KVR_PARAMETER_NUMBER,
-        .initial = "1.25",
-        .least = 0,
-        .most = 1e6,
-        .help = "the ring passes over workers above so many times the fair share; 0: never"},
-    [NODES] = {.name = "nodes",
-        .kind = KVR_PARAMETER_INTEGER,
-        .initial = "150",
-        .least = 1,
-        .most = 10000,
-        .help = "points on the ring for a worker of weight 1"},
+    KVR_ROUTE_RING_PARAMETERS(BOUND, NODES),
 };
 
 struct lhg {
-    double local, bound;
+    double local;
     uint64_t tokens;
-    uint32_t nodes;
     struct kvr_route_ring ring;
 };
 
@@ -54,11 +42,7 @@ static enum kvr_status init(
 
     lhg->local = setup->values[LOCAL].number;
     lhg->tokens = (uint64_t)setup->values[TOKENS].integer;
-    lhg->bound = setup->values[BOUND].number;
-    lhg->nodes = (uint32_t)setup->values[NODES].integer;
-    if (lhg->bound > 0 && lhg->bound < 1)
-        return kvr_error_set(error, KVR_BAD_USAGE, "bound is 0 or at least 1");
-    return KVR_OK;
+    return kvr_route_ring_init(&lhg->ring, &setup->values[BOUND], &setup->values[NODES], error);
 }
 
 static void release(void *state)
@@ -71,7 +55,7 @@ static enum kvr_status fleet_changed(
 {
     struct lhg *lhg = state;
 
-    return kvr_route_ring_build(&lhg->ring, fleet, lhg->nodes, error);
+    return kvr_route_ring_build(&lhg->ring, fleet, error);
 }
 
 static bool decide(
@@ -87,7 +71,7 @@ static bool decide(
     }
     if (!kvr_route_prefix_key(view->request, lhg->tokens, &key))
         return false;
-    decision->worker = kvr_route_ring_find(&lhg->ring, view, key, lhg->bound);
+    decision->worker = kvr_route_ring_find(&lhg->ring, view, key);
     decision->reason = KVR_ROUTE_PREFIX_HASH;
     return true;
 }

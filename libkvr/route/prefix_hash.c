@@ -27,25 +27,12 @@ static const struct kvr_parameter parameters[] = {
         .initial = "tokens",
         .choices = "tokens system",
         .help = "hash these tokens, or the system prompt where there is one"},
-    [BOUND] = {.name = "bound",
-        .kind = KVR_PARAMETER_NUMBER,
-        .initial = "1.25",
-        .least = 0,
-        .most = 1e6,
-        .help = "pass over workers above so many times the fair share; 0: never"},
-    [NODES] = {.name = "nodes",
-        .kind = KVR_PARAMETER_INTEGER,
-        .initial = "150",
-        .least = 1,
-        .most = 10000,
-        .help = "points on the ring for a worker of weight 1"},
+    KVR_ROUTE_RING_PARAMETERS(BOUND, NODES),
 };
 
 struct prefix_hash {
     uint64_t tokens;
     bool system;
-    double bound;
-    uint32_t nodes;
     struct kvr_route_ring ring;
 };
 
@@ -56,11 +43,7 @@ static enum kvr_status init(
 
     hash->tokens = (uint64_t)setup->values[TOKENS].integer;
     hash->system = setup->values[OF].integer != 0;
-    hash->bound = setup->values[BOUND].number;
-    hash->nodes = (uint32_t)setup->values[NODES].integer;
-    if (hash->bound > 0 && hash->bound < 1)
-        return kvr_error_set(error, KVR_BAD_USAGE, "bound is 0 or at least 1");
-    return KVR_OK;
+    return kvr_route_ring_init(&hash->ring, &setup->values[BOUND], &setup->values[NODES], error);
 }
 
 static void release(void *state)
@@ -73,7 +56,7 @@ static enum kvr_status fleet_changed(
 {
     struct prefix_hash *hash = state;
 
-    return kvr_route_ring_build(&hash->ring, fleet, hash->nodes, error);
+    return kvr_route_ring_build(&hash->ring, fleet, error);
 }
 
 static bool decide(
@@ -86,7 +69,7 @@ static bool decide(
         key = view->request->system;
     else if (!kvr_route_prefix_key(view->request, hash->tokens, &key))
         return false;
-    decision->worker = kvr_route_ring_find(&hash->ring, view, key, hash->bound);
+    decision->worker = kvr_route_ring_find(&hash->ring, view, key);
     decision->reason = KVR_ROUTE_PREFIX_HASH;
     return true;
 }

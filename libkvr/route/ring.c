@@ -6,6 +6,16 @@
 #include <string.h>
 #include <xxhash.h>
 
+enum kvr_status kvr_route_ring_init(struct kvr_route_ring *ring,
+    const struct kvr_parameter_value *bound, const struct kvr_parameter_value *nodes,
+    struct kvr_error *error)
+{
+    *ring = (struct kvr_route_ring){.bound = bound->number, .nodes = (uint32_t)nodes->integer};
+    if (ring->bound > 0 && ring->bound < 1)
+        return kvr_error_set(error, KVR_BAD_USAGE, "bound is 0 or at least 1");
+    return KVR_OK;
+}
+
 void kvr_route_ring_release(struct kvr_route_ring *ring)
 {
     free(ring->points);
@@ -28,13 +38,13 @@ static uint32_t points_of(const struct kvr_worker *worker, uint32_t nodes)
     return points < 1 ? 1 : points > 100.0 * nodes ? 100 * nodes : (uint32_t)points;
 }
 
-enum kvr_status kvr_route_ring_build(struct kvr_route_ring *ring, const struct kvr_fleet *fleet,
-    uint32_t nodes, struct kvr_error *error)
+enum kvr_status kvr_route_ring_build(
+    struct kvr_route_ring *ring, const struct kvr_fleet *fleet, struct kvr_error *error)
 {
     uint64_t total = 0;
 
     for (uint32_t i = 0; i < fleet->prefill_count; i++)
-        total += points_of(&fleet->workers[fleet->prefill[i]], nodes);
+        total += points_of(&fleet->workers[fleet->prefill[i]], ring->nodes);
     if (total > UINT32_MAX)
         return kvr_error_set(error, KVR_BAD_USAGE, "the hash ring would have too many points");
     if (total > ring->size) {
@@ -49,7 +59,7 @@ enum kvr_status kvr_route_ring_build(struct kvr_route_ring *ring, const struct k
         uint32_t worker = fleet->prefill[i];
         uint64_t name = XXH3_64bits(fleet->names[worker], strlen(fleet->names[worker]));
         struct kvr_random points = {name};
-        for (uint32_t j = points_of(&fleet->workers[worker], nodes); j; j--)
+        for (uint32_t j = points_of(&fleet->workers[worker], ring->nodes); j; j--)
             ring->points[ring->count++] =
                 (struct kvr_route_ring_point){kvr_random_u64(&points), worker};
     }
@@ -72,13 +82,13 @@ static uint32_t first_at_or_after(const struct kvr_route_ring *ring, uint64_t ha
     return low == ring->count ? 0 : low;
 }
 
-uint32_t kvr_route_ring_find(const struct kvr_route_ring *ring, const struct kvr_route_view *view,
-    uint64_t key, double bound)
+uint32_t kvr_route_ring_find(
+    const struct kvr_route_ring *ring, const struct kvr_route_view *view, uint64_t key)
 {
     uint32_t at = first_at_or_after(ring, kvr_mix64(key + 0x9e3779b97f4a7c15u));
     double requests = 1, weights = 0;
 
-    if (bound == 0)
+    if (ring->bound == 0)
         return ring->points[at].worker;
     for (uint32_t i = 0; i < view->candidate_count; i++) {
         requests += kvr_worker_load(view->fleet, view->candidates[i]);
@@ -86,7 +96,7 @@ uint32_t kvr_route_ring_find(const struct kvr_route_ring *ring, const struct kvr
     }
     for (uint32_t step = 0; step < ring->count; step++) {
         uint32_t worker = ring->points[at].worker;
-        double share = bound * requests * view->fleet->workers[worker].weight / weights;
+        double share = ring->bound * requests * view->fleet->workers[worker].weight / weights;
         if (kvr_worker_load(view->fleet, worker) + 1.0 <= ceil(share))
             return worker;
         at = at + 1 == ring->count ? 0 : at + 1;

@@ -28,18 +28,7 @@ static const struct kvr_parameter parameters[] = {
         .least = 1,
         .most = 1e12,
         .help = "a session unused for so long counts as new"},
-    [BOUND] = {.name = "bound",
-        .kind = KVR_PARAMETER_NUMBER,
-        .initial = "1.25",
-        .least = 0,
-        .most = 1e6,
-        .help = "new sessions avoid workers above so many times the fair share; 0: never"},
-    [NODES] = {.name = "nodes",
-        .kind = KVR_PARAMETER_INTEGER,
-        .initial = "150",
-        .least = 1,
-        .most = 10000,
-        .help = "points on the ring for a worker of weight 1"},
+    KVR_ROUTE_RING_PARAMETERS(BOUND, NODES),
     [LIMIT] = {.name = "limit",
         .kind = KVR_PARAMETER_INTEGER,
         .initial = "1M",
@@ -56,8 +45,8 @@ struct entry {
 };
 
 struct session {
-    double ttl_ms, bound;
-    uint32_t nodes, limit;
+    double ttl_ms;
+    uint32_t limit;
     struct kvr_route_ring ring;
     struct kvr_u64_map index; /* session → entry */
     struct entry *entries;
@@ -70,13 +59,9 @@ static enum kvr_status init(
     struct session *s = state;
 
     s->ttl_ms = setup->values[TTL].number;
-    s->bound = setup->values[BOUND].number;
-    s->nodes = (uint32_t)setup->values[NODES].integer;
     s->limit = (uint32_t)setup->values[LIMIT].integer;
     s->newest = s->oldest = NONE;
-    if (s->bound > 0 && s->bound < 1)
-        return kvr_error_set(error, KVR_BAD_USAGE, "bound is 0 or at least 1");
-    return KVR_OK;
+    return kvr_route_ring_init(&s->ring, &setup->values[BOUND], &setup->values[NODES], error);
 }
 
 static void release(void *state)
@@ -93,7 +78,7 @@ static enum kvr_status fleet_changed(
 {
     struct session *s = state;
 
-    return kvr_route_ring_build(&s->ring, fleet, s->nodes, error);
+    return kvr_route_ring_build(&s->ring, fleet, error);
 }
 
 static bool may_stay(const struct kvr_fleet *fleet, uint32_t worker)
@@ -123,7 +108,7 @@ static bool decide(
     }
     if (view->candidate_count == 0)
         return false;
-    decision->worker = kvr_route_ring_find(&s->ring, view, view->request->session, s->bound);
+    decision->worker = kvr_route_ring_find(&s->ring, view, view->request->session);
     decision->reason = entry ? KVR_ROUTE_DRAINED : KVR_ROUTE_SESSION;
     return true;
 }
