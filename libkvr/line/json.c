@@ -217,13 +217,31 @@ bool kvr_value_double(struct kvr_value value, double *number)
 {
     if (value.type != KVR_NUMBER)
         return false;
-    if (value.length <= 15) { /* whole and exact: the common case, without strtod */
+    /* At most 15 digits with a point somewhere, the common case: both the digits and the power of
+     * ten are exact doubles, so that one division rounds as strtod does, without its cost. */
+    if (value.length <= 17) {
+        static const double powers[] = {
+            1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15};
+        bool negative = value.text[0] == '-';
         uint64_t plain = 0;
-        size_t i = 0;
-        for (; i < value.length && (unsigned)(value.text[i] - '0') <= 9; i++)
-            plain = plain * 10 + (uint64_t)(value.text[i] - '0');
-        if (i == value.length) {
-            *number = (double)plain;
+        size_t digits = 0, decimals = 0, i = negative;
+        bool point = false;
+        for (; i < value.length; i++) {
+            unsigned digit = (unsigned)(value.text[i] - '0');
+            if (digit <= 9) {
+                plain = plain * 10 + digit;
+                digits++;
+                decimals += point;
+            } else if (value.text[i] == '.') {
+                point = true;
+            } else {
+                break;
+            }
+        }
+        if (i == value.length && digits <= 15) {
+            *number = (double)plain / powers[decimals];
+            if (negative)
+                *number = -*number;
             return true;
         }
     }

@@ -1,0 +1,116 @@
+#include "stat/ceiling.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { FIRST_SLOTS = 4096, AHEAD = 16 };
+
+void kvr_ceiling_release(struct kvr_ceiling *ceiling)
+{
+    free(ceiling->keys);
+    free(ceiling->tokens);
+    ceiling->keys = NULL;
+    ceiling->tokens = NULL;
+    ceiling->mask = ceiling->count = 0;
+}
+
+static inline size_t place(const struct kvr_ceiling *ceiling, uint64_t key)
+{
+    /* Ids are often small integers: one multiplication spreads them. */
+    return (size_t)((key * 0x9e3779b97f4a7c15u) >> 20) & ceiling->mask;
+}
+
+static inline size_t find(const struct kvr_ceiling *ceiling, uint64_t key)
+{
+    size_t at = place(ceiling, key);
+
+    while (ceiling->keys[at] && ceiling->keys[at] != key)
+        at = (at + 1) & ceiling->mask;
+    return at;
+}
+
+static bool grow(struct kvr_ceiling *ceiling)
+{
+    size_t slots = ceiling->mask ? (ceiling->mask + 1) * 2 : FIRST_SLOTS;
+    struct kvr_ceiling larger = *ceiling;
+
+    larger.mask = slots - 1;
+    larger.keys = calloc(slots, sizeof *larger.keys);
+    larger.tokens = calloc(slots, sizeof *larger.tokens);
+    if (!larger.keys || !larger.tokens) {
+        free(larger.keys);
+        free(larger.tokens);
+        return false;
+    }
+    for (size_t i = 0; ceiling->mask && i <= ceiling->mask; i++) {
+        if (ceiling->keys[i]) {
+            size_t at = find(&larger, ceiling->keys[i]);
+            larger.keys[at] = ceiling->keys[i];
+            larger.tokens[at] = ceiling->tokens[i];
+        }
+    }
+    free(ceiling->keys);
+    free(ceiling->tokens);
+    *ceiling = larger;
+    return true;
+}
+
+enum kvr_status kvr_ceiling_add(struct kvr_ceiling *ceiling, uint64_t key, uint32_t tokens,
+    bool *known, struct kvr_error *error)
+{
+    *known = false;
+    if (ceiling->full)
+        return KVR_OK;
+    if ((!ceiling->mask || (ceiling->count + 1) * 2 > ceiling->mask) && !grow(ceiling))
+        return kvr_error_memory(error);
+    size_t at = find(ceiling, key);
+    if (ceiling->keys[at]) {
+        *known = true;
+        return KVR_OK;
+    }
+    if (ceiling->count >= ceiling->limit) {
+        ceiling->full = true;
+        kvr_ceiling_release(ceiling);
+        return KVR_OK;
+    }
+    ceiling->keys[at] = key;
+    ceiling->tokens[at] = tokens;
+    ceiling->count++;
+    return KVR_OK;
+}
+
+enum kvr_status kvr_ceiling_request(struct kvr_ceiling *ceiling, const uint64_t *ids, size_t count,
+    uint64_t name_space, uint64_t block_tokens, uint64_t prompt_tokens, uint64_t *reusable,
+    struct kvr_error *error)
+{
+    size_t seen = 0, i;
+
+    *reusable = 0;
+    if (ceiling->full)
+        return KVR_OK;
+    if (ceiling->mask) {
+        for (i = 0; i < count && i < AHEAD; i++)
+            __builtin_prefetch(&ceiling->keys[place(ceiling, kvr_ceiling_key(ids[i], name_space))]);
+        for (; seen < count; seen++) {
+            if (seen + AHEAD < count)
+                __builtin_prefetch(
+                    &ceiling->keys[place(ceiling, kvr_ceiling_key(ids[seen + AHEAD], name_space))]);
+            if (!ceiling->keys[find(ceiling, kvr_ceiling_key(ids[seen], name_space))])
+                break;
+        }
+    }
+    uint64_t tokens = seen * block_tokens;
+    *reusable = tokens < prompt_tokens ? tokens : prompt_tokens;
+    for (i = seen; i < count; i++) {
+        bool known;
+        uint64_t before = i * block_tokens;
+        uint64_t left = before < prompt_tokens ? prompt_tokens - before : 0;
+        enum kvr_status status = kvr_ceiling_add(ceiling, kvr_ceiling_key(ids[i], name_space),
+            (uint32_t)(left < block_tokens ? left : block_tokens), &known, error);
+        if (status != KVR_OK || ceiling->full) {
+            *reusable = 0;
+            return status;
+        }
+    }
+    return KVR_OK;
+}

@@ -1,0 +1,63 @@
+/*
+ * A finished report as text. All renderings show the same metrics by the same names
+ * (stat/metrics.h); a number that is not known is left out, null or empty, never 0.
+ */
+#ifndef KVR_STAT_RENDER_H
+#define KVR_STAT_RENDER_H
+
+#include "stat/alert.h"
+#include "stat/metrics.h"
+
+struct kvr_render {
+    const struct kvr_report *report;
+    const struct kvr_run_view *run;
+    const struct kvr_alerts *alerts; /* NULL: no rules */
+    const char *by;                  /* text of the --by expression; NULL: none */
+    size_t prefixes;                 /* how many of the top prefixes */
+    bool live; /* the stream goes on: what its last window says is shown too */
+    uint64_t bad_lines;
+};
+
+/* For people: sections with bars, at most 100 columns. */
+void kvr_render_table(const struct kvr_render *render, struct kvr_buffer *out);
+
+/* One JSON object without a newline. */
+void kvr_render_json(const struct kvr_render *render, struct kvr_buffer *out);
+
+/* scope,name,metric,unit,value: one row a number. */
+void kvr_render_csv(const struct kvr_render *render, struct kvr_buffer *out);
+
+/* The Prometheus text exposition format. */
+void kvr_render_prometheus(const struct kvr_render *render, struct kvr_buffer *out);
+
+/* A self-contained page with the plots as inline SVG. */
+void kvr_render_html(const struct kvr_render *render, struct kvr_buffer *out);
+
+/* A gnuplot script with its data that draws the same plots into `file` (.png or .svg).
+ * KVR_BAD_USAGE for another suffix. */
+enum kvr_status kvr_render_gnuplot(const struct kvr_render *render, const char *file,
+    struct kvr_buffer *out, struct kvr_error *error);
+
+/* What renderings share: quantiles that are shown, and the bounds of the match-length histogram. */
+extern const double kvr_render_quantiles[];
+extern const size_t kvr_render_quantile_count;
+
+/* A histogram of the reused tokens: bounds are 0 and powers of two from 64 on. */
+struct kvr_match_bar {
+    double until; /* tokens; the bar counts values above the bar before */
+    uint64_t count;
+};
+enum { KVR_MATCH_BARS = 24 };
+size_t kvr_render_match_bars(const struct kvr_sketch *sketch, const struct kvr_sketch_scale *scale,
+    struct kvr_match_bar bars[KVR_MATCH_BARS]);
+
+/* The three measures that are split by new and continued, and the three kinds. */
+struct kvr_latency {
+    enum kvr_sketch_name first;
+    const char *name; /* "ttft_ms" */
+    const char *text; /* "TTFT" */
+};
+extern const struct kvr_latency kvr_latencies[3];
+extern const char *const kvr_kind_names[KVR_KIND_COUNT];
+
+#endif

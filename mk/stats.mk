@@ -1,0 +1,2 @@
+# The shipped alert rules stand inside the program (.incbin).
+$(BUILD)/libkvr/stat/alert_rules.c.o: data/alerts.ndjson
