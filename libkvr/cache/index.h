@@ -124,10 +124,10 @@ void kvr_index_worker_remove(struct kvr_index *index, uint32_t worker);
 size_t kvr_index_find(struct kvr_index *index, int64_t now_ms, const struct kvr_blocks *blocks,
     const struct kvr_index_match **matches);
 
-/* Of the first `run` blocks of a match: how many lie in each medium, the fastest one counting for
- * a block held in several. An approximate worker has all in gpu. */
+/* Where the first `tokens` tokens of a match lie: tokens in each medium, the fastest one counting
+ * for a block held in several. An approximate worker has all in gpu. */
 void kvr_index_tiers(const struct kvr_index *index, uint32_t worker,
-    const struct kvr_blocks *blocks, size_t run, size_t tiers[KVR_MEDIUM_COUNT]);
+    const struct kvr_blocks *blocks, uint64_t tokens, uint64_t tiers[KVR_MEDIUM_COUNT]);
 
 /*
  * Learns that a worker got this request (approximate workers; for an exact one all counts are 0).
@@ -147,6 +147,9 @@ enum kvr_status kvr_index_stored(struct kvr_index *index, uint32_t worker, enum 
     const struct kvr_blocks *blocks, struct kvr_error *error);
 enum kvr_status kvr_index_removed(struct kvr_index *index, uint32_t worker, enum kvr_medium medium,
     const struct kvr_blocks *blocks, struct kvr_error *error);
+
+/* A `cleared` event of one medium: its references are gone. */
+void kvr_index_cleared(struct kvr_index *index, uint32_t worker, enum kvr_medium medium);
 
 /* (block, worker) pairs held, distinct blocks, and bytes mapped for all of it. */
 uint64_t kvr_index_pairs(const struct kvr_index *index);

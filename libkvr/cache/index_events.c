@@ -65,6 +65,16 @@ enum kvr_status kvr_index_stored(struct kvr_index *index, uint32_t worker, enum 
     return KVR_OK;
 }
 
+static void drop_without_copies(struct kvr_index *index, uint32_t record)
+{
+    const uint16_t *copies = index->use[record].copies;
+
+    if (!(copies[0] | copies[1] | copies[2] | copies[3])) {
+        kvr_index_unlink(index, record);
+        kvr_index_erase(index, record);
+    }
+}
+
 enum kvr_status kvr_index_removed(struct kvr_index *index, uint32_t worker, enum kvr_medium medium,
     const struct kvr_blocks *blocks, struct kvr_error *error)
 {
@@ -81,10 +91,23 @@ enum kvr_status kvr_index_removed(struct kvr_index *index, uint32_t worker, enum
         if (!kvr_index_is_record(index, record, worker, index->keys[i]) || !use->copies[medium])
             continue;
         use->copies[medium]--;
-        if (!(use->copies[0] | use->copies[1] | use->copies[2] | use->copies[3])) {
-            kvr_index_unlink(index, record);
-            kvr_index_erase(index, record);
-        }
+        drop_without_copies(index, record);
     }
     return KVR_OK;
+}
+
+void kvr_index_cleared(struct kvr_index *index, uint32_t worker, enum kvr_medium medium)
+{
+    if (!index->workers[worker].exact) {
+        /* All that is guessed lies in the GPU. */
+        if (medium == KVR_MEDIUM_GPU)
+            kvr_index_worker_clear(index, worker);
+        return;
+    }
+    for (uint32_t record = index->workers[worker].oldest; record;) {
+        uint32_t next = index->use[record].newer;
+        index->use[record].copies[medium] = 0;
+        drop_without_copies(index, record);
+        record = next;
+    }
 }

@@ -262,13 +262,14 @@ size_t kvr_index_find(struct kvr_index *index, int64_t now_ms, const struct kvr_
 }
 
 void kvr_index_tiers(const struct kvr_index *index, uint32_t worker,
-    const struct kvr_blocks *blocks, size_t run, size_t tiers[KVR_MEDIUM_COUNT])
+    const struct kvr_blocks *blocks, uint64_t tokens, uint64_t tiers[KVR_MEDIUM_COUNT])
 {
     bool exact = index->workers[worker].exact;
     uint32_t record = 0;
 
     memset(tiers, 0, KVR_MEDIUM_COUNT * sizeof *tiers);
-    for (size_t i = 0; i < run && i < blocks->count; i++) {
+    for (size_t i = 0; tokens && i < blocks->count; i++) {
+        uint64_t here = tokens < blocks->block_size ? tokens : blocks->block_size;
         int medium = KVR_MEDIUM_GPU;
         record = follow(index, record, worker, kvr_index_mix(blocks->space, blocks->ids[i]));
         if (!record)
@@ -276,6 +277,7 @@ void kvr_index_tiers(const struct kvr_index *index, uint32_t worker,
         if (exact)
             while (medium < KVR_MEDIUM_REMOTE && !index->use[record].copies[medium])
                 medium++;
-        tiers[medium]++;
+        tiers[medium] += here;
+        tokens -= here;
     }
 }

@@ -113,7 +113,7 @@ struct kvr_index {
     uint32_t *records;
     size_t scratch_room;
     struct kvr_index_match *matches; /* twice worker_room: the upper half is for sorting */
-    uint32_t *seen, seen_epoch; /* by worker: the find that has reported it */
+    uint32_t *seen, seen_epoch;      /* by worker: the find that has reported it */
 
     struct kvr_index_options options;
     kvr_index_evicted *evicted;

@@ -17,14 +17,15 @@ static void require(bool truth)
 static void check(struct kvr_index *index, const struct kvr_blocks *blocks, int64_t now)
 {
     const struct kvr_index_match *matches;
-    size_t found = kvr_index_find(index, now, blocks, &matches), tiers[KVR_MEDIUM_COUNT];
-    uint64_t pairs = 0;
+    size_t found = kvr_index_find(index, now, blocks, &matches);
+    uint64_t pairs = 0, tiers[KVR_MEDIUM_COUNT];
 
     for (size_t i = 0; i < found; i++) {
         require(i == 0 || matches[i - 1].worker < matches[i].worker);
         require(matches[i].blocks >= 1 && matches[i].blocks <= blocks->count);
-        kvr_index_tiers(index, matches[i].worker, blocks, matches[i].blocks, tiers);
-        require(tiers[0] + tiers[1] + tiers[2] + tiers[3] == matches[i].blocks);
+        uint64_t tokens = (uint64_t)matches[i].blocks * blocks->block_size - 5;
+        kvr_index_tiers(index, matches[i].worker, blocks, tokens, tiers);
+        require(tiers[0] + tiers[1] + tiers[2] + tiers[3] == tokens);
     }
     for (uint32_t w = 0; w < kvr_index_worker_limit(index); w++)
         if (kvr_index_worker_name(index, w))

@@ -289,7 +289,7 @@ static void events_with_holes_match_the_model(void **state)
             struct model_worker *worker = &model[kvr_random_below(&random, 8)];
             uint32_t w = (uint32_t)(worker - model);
             enum kvr_medium medium = kvr_random_below(&random, KVR_MEDIUM_COUNT);
-            size_t tiers[KVR_MEDIUM_COUNT], expected[KVR_MEDIUM_COUNT] = {0};
+            uint64_t tiers[KVR_MEDIUM_COUNT], expected[KVR_MEDIUM_COUNT] = {0};
 
             compare_find(index, 8, ids, count, 0);
             some = kvr_random_below(&random, (uint32_t)count + 1);
@@ -321,9 +321,9 @@ static void events_with_holes_match_the_model(void **state)
                 medium = 0;
                 while (!copies[medium])
                     medium++;
-                expected[medium]++;
+                expected[medium] += 16;
             }
-            kvr_index_tiers(index, w, &blocks, model_run(worker, ids, count), tiers);
+            kvr_index_tiers(index, w, &blocks, 16 * model_run(worker, ids, count), tiers);
             assert_memory_equal(tiers, expected, sizeof tiers);
         }
         compare_all(index, 8);

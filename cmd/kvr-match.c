@@ -1,0 +1,413 @@
+/*
+ * kvr-match: adds `match`, the prefix that each worker could reuse, to every request line. What is
+ * known comes from placements and cache events (libkvr/cache/match.h); here are the options, the
+ * loop over lines, and the loop through other programs and back.
+ */
+#include "base/clock.h"
+#include "cache/match.h"
+#include "cmd/tool.h"
+#include "cost/cost.h"
+#include "line/loop.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+    OPEN_LOOP_REQUESTS = 5000, /* so many without a placement: the user must know */
+    DRAIN_SILENCE_MS = 1000,
+};
+
+struct settings {
+    const char *workers, *loop, *against, *state, *model;
+    uint64_t block_size, top, min_tokens, max_memory;
+    struct kvr_capacity capacity;
+    double ttl_ms, loop_timeout_ms;
+    bool tiers;
+};
+
+#define AT(member) offsetof(struct settings, member)
+
+static const struct kvr_option options[] = {
+    TOOL_OPTION_WORKERS(struct settings),
+    TOOL_OPTION_CAPACITY(struct settings,
+        "what each worker's cache holds, where no worker line says it; without it, everything",
+        NULL),
+    TOOL_OPTION_BLOCK_SIZE(struct settings, "512"),
+    {0, "ttl", KVR_OPTION_TIME_MS, AT(ttl_ms), "TIME",
+        "a block not placed again for so long is forgotten", NULL, NULL},
+    {0, "tiers", KVR_OPTION_FLAG, AT(tiers), NULL,
+        "also adds `tiers`: where the tokens of each match lie (gpu, cpu, disk, remote)", NULL,
+        NULL},
+    {0, "loop", KVR_OPTION_TEXT, AT(loop), "FIFO",
+        "brings the routed lines back; waits for each request's placement before the next", NULL,
+        "<file>"},
+    {0, "loop-timeout", KVR_OPTION_TIME_MS, AT(loop_timeout_ms), "TIME",
+        "waits for a placement for so long, then goes on without", "10s", NULL},
+    {0, "against", KVR_OPTION_TEXT, AT(against), "WHAT",
+        "matches against each worker of the fleet, or any: whatever was seen before", "fleet",
+        "fleet|any"},
+    {0, "top", KVR_OPTION_COUNT, AT(top), "N",
+        "only the N longest matches, longest first; 0: all, in order of worker", "0", NULL},
+    {0, "min", KVR_OPTION_COUNT, AT(min_tokens), "TOKENS", "leaves shorter matches out", "0", NULL},
+    {0, "max-memory", KVR_OPTION_SIZE, AT(max_memory), "SIZE",
+        "bounds the whole index: the worker that holds most forgets first", NULL, NULL},
+    {0, "state", KVR_OPTION_TEXT, AT(state), "FILE",
+        "loads the index at the start, saves it at the end and on SIGUSR1", NULL, "<file>"},
+    {0, "model", KVR_OPTION_TEXT, AT(model), "MODEL",
+        "the model of a capacity in bytes, see kvr-cost(5)", NULL, NULL},
+    {0},
+};
+
+static const struct kvr_program program = {
+    .name = "kvr-match",
+    .summary = "find the longest reusable prefix on every worker",
+    .operands = "[FILE...]",
+    .description =
+        "Adds `match` to every request line: for each worker the tokens of the prompt that its "
+        "cache holds. Workers' caches are mirrored from placements (lines with route.worker, from "
+        "the input, --loop or -m) or exactly from their stored, removed and cleared events.",
+    .examples = "jq -c '.route = {worker: .server}' log.jsonl | kvr-match -c 3000000\n"
+                "kvr-match --against any trace.jsonl\n"
+                "mkfifo loop; kvr-match -w 8 -c 3000000 --loop loop trace.jsonl | kvr-route | tee "
+                "loop\n",
+};
+
+struct match {
+    struct tool tool;
+    struct settings settings;
+    struct kvr_matcher *matcher;
+    uint64_t requests;
+    bool warned_open, warned_no_blocks;
+    /* the way back */
+    struct kvr_loop *loop;
+    struct kvr_line loop_line;
+    struct kvr_buffer awaited_id;
+    uint64_t sent, answered; /* requests that went out, placements that came back */
+    bool patient;            /* placements come back in time */
+    bool warned_timeout;
+};
+
+/* ---- the loop ---- */
+
+/* Learns from one line that came back. True when it is the placement of the awaited request. */
+static bool take_back(struct match *match, const struct kvr_source_line *source)
+{
+    struct kvr_match_request request;
+    struct kvr_error error = {0};
+    struct kvr_value id;
+    enum kvr_status status = kvr_line_parse(&match->loop_line, source, &error);
+
+    if (status == KVR_OK && kvr_line_is_event(&match->loop_line))
+        return false;
+    if (status == KVR_OK)
+        status = kvr_match_read(match->matcher, &match->loop_line, &request, &error);
+    if (status == KVR_OK && !request.routed)
+        return false;
+    if (status == KVR_OK)
+        status = kvr_match_learn(match->matcher, &request, &error);
+    match->answered++;
+    if (status != KVR_OK) {
+        kvr_error_prefix(&error, "%s:%lu", source->file, source->number);
+        tool_fail(&match->tool, &error);
+    }
+    id = kvr_line_get(&match->loop_line, KVR_NAME_ID);
+    if (match->awaited_id.length)
+        return id.length == match->awaited_id.length &&
+               memcmp(id.text, match->awaited_id.data, id.length) == 0;
+    return match->answered >= match->sent;
+}
+
+static void end_loop(struct match *match)
+{
+    kvr_loop_close(match->loop);
+    match->loop = NULL;
+}
+
+/* One line of the loop, waiting for at most timeout_ms. False when none came or the loop is over.
+ */
+static bool next_back(struct match *match, double timeout_ms, struct kvr_source_line *line)
+{
+    struct kvr_error error = {0};
+    enum kvr_status status;
+
+    while ((status = kvr_loop_next(match->loop, timeout_ms, line, &error)) == KVR_BAD_INPUT) {
+        kvr_error_prefix(&error, "%s:%lu", line->file, line->number);
+        tool_fail(&match->tool, &error);
+    }
+    if (status == KVR_OK)
+        return line->text != NULL;
+    if (status != KVR_END)
+        tool_fail(&match->tool, &error);
+    end_loop(match);
+    return false;
+}
+
+/*
+ * Waits for the placement of the request that was just written. A placement that does not come in
+ * time is said once, and then nothing is waited for until placements come back again: a broken loop
+ * costs one timeout, not one a request.
+ */
+static void await_placement(struct match *match)
+{
+    double until_ms = kvr_clock_ms() + match->settings.loop_timeout_ms;
+    struct kvr_source_line line;
+    bool came = false;
+
+    kvr_writer_flush(&match->tool.out);
+    while (!came && match->loop && !tool_interrupted() && !match->tool.out.closed) {
+        double left_ms = match->patient ? until_ms - kvr_clock_ms() : 0;
+        if (next_back(match, left_ms, &line)) {
+            came = take_back(match, &line);
+            match->patient |= came;
+        } else if (match->loop && left_ms <= 0) {
+            break;
+        }
+    }
+    if (came || tool_interrupted() || match->tool.out.closed)
+        return;
+    if (!match->warned_timeout) {
+        if (match->loop)
+            tool_warn(&match->tool, "%s: no placement came back in %.0f ms; going on without",
+                match->settings.loop, match->settings.loop_timeout_ms);
+        else
+            tool_warn(&match->tool, "%s: closed by its writers; going on without placements",
+                match->settings.loop);
+        match->warned_timeout = true;
+    }
+    match->patient = false;
+    match->answered = match->sent;
+}
+
+/*
+ * Reads the loop to its end, so that those who write into it never meet a closed pipe. Its writers
+ * end when our output does, but whoever started us may hold that open as well (timeout(1) does), so
+ * silence ends it too: a short one when every placement is back.
+ */
+static void drain(struct match *match)
+{
+    double heard_ms = kvr_clock_ms();
+    struct kvr_source_line line;
+
+    tool_close_output(&match->tool);
+    while (match->loop && !tool_interrupted()) {
+        double patience_ms = match->sent && match->answered >= match->sent
+                                 ? DRAIN_SILENCE_MS
+                                 : match->settings.loop_timeout_ms;
+        if (next_back(match, 100, &line)) {
+            take_back(match, &line);
+            heard_ms = kvr_clock_ms();
+        } else if (kvr_clock_ms() - heard_ms > patience_ms) {
+            return;
+        }
+    }
+}
+
+/* ---- lines ---- */
+
+static void warn_once(struct match *match, const struct kvr_match_request *request)
+{
+    if (!request->has_blocks && !match->warned_no_blocks) {
+        tool_warn(&match->tool, "requests without hash_ids match nothing (kvr-tokenize adds them)");
+        match->warned_no_blocks = true;
+    }
+    if (++match->requests == OPEN_LOOP_REQUESTS && !kvr_matcher_learned(match->matcher) &&
+        !match->warned_open) {
+        tool_warn(&match->tool,
+            "%d requests have passed and no placement came back: nothing can match. Lines with "
+            "route.worker, --loop, -m or cache events tell what workers hold; --against any needs "
+            "none",
+            (int)OPEN_LOOP_REQUESTS);
+        match->warned_open = true;
+    }
+}
+
+static enum kvr_status request_line(struct match *match, struct kvr_error *error)
+{
+    static const enum kvr_name dropped[] = {KVR_NAME_MATCH, KVR_NAME_TIERS};
+    struct tool *tool = &match->tool;
+    struct kvr_value id = kvr_line_get(&tool->line, KVR_NAME_ID);
+    struct kvr_match_request request;
+    enum kvr_status status = kvr_match_read(match->matcher, &tool->line, &request, error);
+
+    if (status != KVR_OK)
+        return status;
+    if (tool->line.source.merged && request.routed)
+        return kvr_match_learn(match->matcher, &request, error);
+    kvr_line_begin(&tool->line, &tool->out.buffer, dropped, match->settings.tiers ? 2 : 1);
+    kvr_line_add(&tool->out.buffer, "match");
+    kvr_match_write(match->matcher, &request, &tool->out.buffer);
+    kvr_line_end(&tool->out.buffer);
+    if (!match->settings.loop)
+        status = kvr_match_learn(match->matcher, &request, error);
+    if (status != KVR_OK)
+        return status;
+    warn_once(match, &request);
+    if (match->loop) {
+        kvr_buffer_clear(&match->awaited_id);
+        kvr_buffer_append(&match->awaited_id, id.text, id.length);
+    }
+    kvr_writer_line_done(&tool->out);
+    match->sent++;
+    if (match->loop)
+        await_placement(match);
+    return KVR_OK;
+}
+
+static void save(struct match *match)
+{
+    struct kvr_error error = {0};
+
+    if (match->settings.state &&
+        kvr_index_save(kvr_matcher_index(match->matcher), match->settings.state, &error) != KVR_OK)
+        tool_fail(&match->tool, &error);
+}
+
+static enum kvr_status list_workers(struct match *match, struct kvr_error *error)
+{
+    struct kvr_writer *out = &match->tool.out;
+    enum kvr_status status =
+        kvr_matcher_workers(match->matcher, match->settings.workers, &out->buffer, error);
+
+    if (status == KVR_OK)
+        out->whole = out->buffer.length;
+    else
+        out->buffer.length = out->whole;
+    return status;
+}
+
+static void act_on_signals(struct match *match)
+{
+    struct kvr_error error = {0};
+
+    if (tool_signalled(SIGUSR1))
+        save(match);
+    if (tool_signalled(SIGHUP) && match->settings.workers && list_workers(match, &error) != KVR_OK)
+        tool_warn(&match->tool, "the workers stay as they were: %s", error.text);
+}
+
+static void match_lines(struct match *match)
+{
+    struct tool *tool = &match->tool;
+    struct kvr_error error = {0};
+    enum tool_result result;
+
+    while ((result = tool_next(tool)) != TOOL_END) {
+        enum kvr_status status;
+        act_on_signals(match);
+        if (result == TOOL_SIGNAL)
+            continue;
+        if (kvr_line_is_event(&tool->line)) {
+            status = kvr_match_event(match->matcher, &tool->line, &error);
+            if (status == KVR_OK)
+                kvr_line_pass(&tool->line, &tool->out);
+        } else {
+            status = request_line(match, &error);
+        }
+        if (status == KVR_BAD_INPUT) {
+            tool_bad_line(tool, &error);
+        } else if (status != KVR_OK) {
+            tool_fail(tool, &error);
+            break;
+        }
+    }
+}
+
+/* ---- beginning ---- */
+
+static enum kvr_status read_settings(
+    const struct settings *settings, struct kvr_match_options *to, struct kvr_error *error)
+{
+    struct kvr_cost cost = {0};
+    bool any = strcmp(settings->against, "any") == 0;
+
+    if (settings->block_size == 0 || settings->block_size > UINT32_MAX)
+        return kvr_error_set(error, KVR_BAD_USAGE, "--block-size is out of range");
+    if (!(settings->ttl_ms >= 0 && settings->ttl_ms <= (double)KVR_INDEX_MAX_TTL_MS))
+        return kvr_error_set(error, KVR_BAD_USAGE, "--ttl is longer than 24 days");
+    if (any && (settings->workers || settings->loop))
+        return kvr_error_set(error, KVR_BAD_USAGE, "--against any has no workers and no loop");
+    if (settings->model) {
+        enum kvr_status status =
+            kvr_cost_preset(&cost, settings->model, KVR_COST_DEFAULT_GPU, 0, error);
+        if (status != KVR_OK)
+            return status;
+    }
+    *to = (struct kvr_match_options){
+        .capacity = settings->capacity,
+        .block_size = (uint32_t)settings->block_size,
+        .kv_bytes_per_token = cost.kv_bytes_per_token,
+        .ttl_ms = (int64_t)settings->ttl_ms,
+        .max_memory_bytes = settings->max_memory,
+        .top = settings->top,
+        .min_tokens = settings->min_tokens,
+        .any = any,
+        .tiers = settings->tiers,
+    };
+    if (settings->ttl_ms > 0 && to->ttl_ms == 0)
+        to->ttl_ms = 1;
+    return KVR_OK;
+}
+
+/* A state that cannot be used is worth a warning and a cold start, never a failure. */
+static void load_state(struct match *match)
+{
+    const char *path = match->settings.state;
+    struct kvr_error error = {0};
+
+    if (!path || access(path, F_OK) != 0)
+        return;
+    if (kvr_index_load(kvr_matcher_index(match->matcher), path, &error) != KVR_OK)
+        tool_warn(&match->tool, "starting cold: %s", error.text);
+    kvr_matcher_loaded(match->matcher);
+}
+
+static enum kvr_status begin(struct match *match, struct kvr_error *error)
+{
+    const struct settings *settings = &match->settings;
+    struct kvr_match_options to;
+    enum kvr_status status = read_settings(settings, &to, error);
+
+    tool_catch(SIGUSR1);
+    tool_catch(SIGHUP);
+    if (status == KVR_OK)
+        status = kvr_matcher_create(&match->matcher, &to, error);
+    if (status != KVR_OK)
+        return status;
+    load_state(match);
+    if (settings->loop) {
+        status = kvr_loop_open(
+            &match->loop, settings->loop, match->tool.settings.line_limit_bytes, error);
+        if (status == KVR_OK)
+            status = kvr_line_init(&match->loop_line, error);
+        match->patient = true;
+    }
+    if (status == KVR_OK && settings->workers)
+        status = list_workers(match, error);
+    return status;
+}
+
+int main(int argc, char **argv)
+{
+    static struct match match;
+    const struct kvr_option_group groups[] = {{"Matching", options, &match.settings}, {0}};
+    struct kvr_error error = {0};
+    int begun = tool_begin(&match.tool, &program, groups, argc, argv);
+
+    if (begun >= 0)
+        return begun;
+    if (begin(&match, &error) == KVR_OK) {
+        match_lines(&match);
+        drain(&match);
+        save(&match);
+    } else {
+        tool_fail(&match.tool, &error);
+    }
+    end_loop(&match);
+    if (match.loop_line.structure)
+        kvr_line_release(&match.loop_line);
+    kvr_buffer_release(&match.awaited_id);
+    kvr_matcher_destroy(match.matcher);
+    return tool_end(&match.tool);
+}
