@@ -146,7 +146,14 @@ static void aibrix_admits_up_to_one_deviation(void **state)
     };
 
     (void)state;
+    /* most 9, mean 3: 9 > 2 · 4 is apart, 9 > 3 · 4 is not; then 9 is over 3 + 4.24 */
+    static const struct golden factor[] = {
+        {"apart by the factor", {9, 0, 0}, {0}, {90, 0, 0}, 1, KVR_ROUTE_LOAD_FALLBACK}};
+    static const struct golden not_apart[] = {
+        {"not by this one, sigma 2", {9, 0, 0}, {0}, {90, 0, 0}, 0, KVR_ROUTE_CACHE_MATCH}};
     RUN("aibrix", 3, cases);
+    RUN("aibrix(factor=2)", 3, factor);
+    RUN("aibrix(factor=3,sigma=2)", 3, not_apart);
 }
 
 static void llm_d_weighs_its_scores(void **state)
