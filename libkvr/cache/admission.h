@@ -53,6 +53,9 @@ struct kvr_admission_rule {
         struct kvr_gate *gate, const struct kvr_admission_path *path, struct kvr_error *error);
     /* May block `at` of the path just looked at come in? NULL: yes. */
     bool (*admits)(struct kvr_gate *gate, const struct kvr_admission_path *path, size_t at);
+    /* May id come in, asked outside of a request: a block that comes down from the tier above. NULL
+     * with admits: the rule cannot tell. */
+    bool (*knows)(struct kvr_gate *gate, uint64_t id);
     /* Is id worth the block that would have to go? NULL: yes. */
     bool (*prefers)(struct kvr_gate *gate, uint64_t id, uint64_t victim);
     uint64_t (*memory_bytes)(const struct kvr_gate *gate);

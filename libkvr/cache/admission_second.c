@@ -101,6 +101,18 @@ static bool second_admits(struct kvr_gate *gate, const struct kvr_admission_path
     return ((struct second_gate *)gate)->seen[at];
 }
 
+static bool second_knows(struct kvr_gate *gate, uint64_t id)
+{
+    struct second_gate *second = (struct second_gate *)gate;
+
+    for (int i = 0; i < 2; i++) {
+        const uint64_t *identity = kvr_u64_map_find(&second->generations[i], id);
+        if (identity)
+            return *identity == SEVERAL;
+    }
+    return false;
+}
+
 static uint64_t second_memory_bytes(const struct kvr_gate *gate)
 {
     const struct second_gate *second = (const struct second_gate *)gate;
@@ -122,5 +134,6 @@ const struct kvr_admission_rule kvr_admission_second = {
     .release = second_release,
     .look = second_look,
     .admits = second_admits,
+    .knows = second_knows,
     .memory_bytes = second_memory_bytes,
 };

@@ -48,8 +48,8 @@ static enum kvr_status reserve(struct kvr_block_cache *cache, size_t count,
     return KVR_OK;
 }
 
-static size_t find_run(
-    struct kvr_store *store, const uint64_t *ids, size_t count, uint32_t parent, uint32_t *path)
+size_t kvr_block_find_run(
+    const struct kvr_store *store, const uint64_t *ids, size_t count, uint32_t parent, uint32_t *path)
 {
     const struct kvr_block *blocks = store->blocks;
     size_t run = 0;
@@ -134,7 +134,7 @@ static enum kvr_status enter_tree(struct kvr_block_cache *cache,
     uint64_t clock = cache->counts.accesses;
     enum kvr_status status = KVR_OK;
 
-    size_t run = find_run(store, asked.ids, asked.count, 0, live->path);
+    size_t run = kvr_block_find_run(store, asked.ids, asked.count, 0, live->path);
     live->length = asked.hit = run;
     if (cache->gate->rule->look)
         status = cache->gate->rule->look(cache->gate, &asked, error);
@@ -282,7 +282,7 @@ enum kvr_status kvr_block_extend(struct kvr_block_cache *cache, struct kvr_block
     if (status != KVR_OK)
         return status;
     uint32_t old_tip = live->length ? live->path[live->length - 1] : 0;
-    size_t run = find_run(store, ids, count, old_tip, live->path + live->length);
+    size_t run = kvr_block_find_run(store, ids, count, old_tip, live->path + live->length);
     store->clock = cache->counts.accesses;
     for (size_t i = run; i-- > 0;) {
         uint32_t slot = live->path[live->length + i];

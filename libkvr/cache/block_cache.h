@@ -73,6 +73,10 @@ void kvr_block_cache_tag(struct kvr_cache *cache, const struct kvr_block_tags *t
 enum kvr_status kvr_block_cache_pin_ahead(
     struct kvr_cache *cache, const uint64_t *ids, size_t count, struct kvr_error *error);
 
+/* The same for ids that may be pinned already: then nothing is added. */
+enum kvr_status kvr_block_cache_pin_once(
+    struct kvr_cache *cache, const uint64_t *ids, size_t count, struct kvr_error *error);
+
 const struct kvr_block_counts *kvr_block_cache_counts(const struct kvr_cache *cache);
 
 extern const struct kvr_engine kvr_engine_block;

@@ -76,6 +76,10 @@ enum kvr_status kvr_block_enter(struct kvr_block_cache *cache, const uint64_t *i
     uint64_t input_tokens, struct kvr_block_live *live, uint64_t *hit_blocks, uint64_t *hit_tokens,
     struct kvr_error *error);
 
+/* The leading run of ids that is resident below parent (0: from the root); path gets its slots. */
+size_t kvr_block_find_run(const struct kvr_store *store, const uint64_t *ids, size_t count,
+    uint32_t parent, uint32_t *path);
+
 /* Goes on behind the live path with blocks that the output filled. */
 enum kvr_status kvr_block_extend(struct kvr_block_cache *cache, struct kvr_block_live *live,
     const uint64_t *ids, size_t count, struct kvr_error *error);

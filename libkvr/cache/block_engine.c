@@ -366,6 +366,21 @@ enum kvr_status kvr_block_cache_pin_ahead(
     return KVR_OK;
 }
 
+enum kvr_status kvr_block_cache_pin_once(
+    struct kvr_cache *base, const uint64_t *ids, size_t count, struct kvr_error *error)
+{
+    struct kvr_block_cache *cache = (struct kvr_block_cache *)base;
+
+    for (size_t i = 0; i < count; i++) {
+        if (kvr_u64_map_find(&cache->pins, ids[i]))
+            continue;
+        enum kvr_status status = pin_id(cache, ids[i], error);
+        if (status != KVR_OK)
+            return status;
+    }
+    return KVR_OK;
+}
+
 static enum kvr_status block_pin(struct kvr_cache *base, const uint64_t *ids, size_t count,
     const struct kvr_pin *pin, size_t *pinned, struct kvr_error *error)
 {

@@ -16,6 +16,9 @@ void kvr_request_reader_release(struct kvr_request_reader *reader)
     kvr_u64_map_release(&reader->namespaces);
     free(reader->ids);
     free(reader->output_ids);
+    for (size_t i = 0; i < reader->namespace_text_count; i++)
+        free(reader->namespace_texts[i]);
+    free(reader->namespace_texts);
     memset(reader, 0, sizeof *reader);
 }
 
@@ -70,16 +73,50 @@ static enum kvr_status read_ids(const struct kvr_line *line, enum kvr_name name,
     return KVR_OK;
 }
 
+static const enum kvr_name namespace_names[] = {KVR_NAME_MODEL, KVR_NAME_LORA, KVR_NAME_SALT};
+
+enum { NAMESPACE_NAMES = sizeof namespace_names / sizeof *namespace_names };
+
+static enum kvr_status keep_namespace_text(
+    struct kvr_request_reader *reader, const struct kvr_line *line, struct kvr_error *error)
+{
+    struct kvr_buffer text = {0};
+    char **texts = kvr_grow(reader->namespace_texts, &reader->namespace_text_size,
+        reader->namespace_text_count + 1, sizeof *texts);
+
+    if (!texts)
+        return kvr_error_memory(error);
+    reader->namespace_texts = texts;
+    for (int i = 0; i < NAMESPACE_NAMES; i++) {
+        struct kvr_value value = kvr_line_get(line, namespace_names[i]);
+        if (missing(value))
+            continue;
+        kvr_buffer_append_format(&text, ",\"%s\":", kvr_name_text(namespace_names[i]));
+        kvr_buffer_append(&text, value.text, value.length);
+    }
+    texts[reader->namespace_text_count] = kvr_buffer_text(&text);
+    if (!texts[reader->namespace_text_count])
+        return kvr_error_memory(error);
+    reader->namespace_text_count++;
+    return KVR_OK;
+}
+
+const char *kvr_request_namespace_text(const struct kvr_request_reader *reader, uint64_t id)
+{
+    uint64_t number = reader->namespaces.length > 1 ? id >> WIRE_BITS : 0;
+
+    return number < reader->namespace_text_count ? reader->namespace_texts[number] : "";
+}
+
 /* The line's namespace as a small number, 0 for the first one seen. */
 static enum kvr_status read_namespace(struct kvr_request_reader *reader,
     const struct kvr_line *line, uint64_t *number, struct kvr_error *error)
 {
-    static const enum kvr_name names[] = {KVR_NAME_MODEL, KVR_NAME_LORA, KVR_NAME_SALT};
     uint64_t hash = 0;
     bool is_new;
 
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        struct kvr_value value = kvr_line_get(line, names[i]);
+    for (int i = 0; i < NAMESPACE_NAMES; i++) {
+        struct kvr_value value = kvr_line_get(line, namespace_names[i]);
         hash = kvr_mix64(hash + 1 + (missing(value) ? 0 : hash_text(value)));
     }
     uint64_t *known = kvr_u64_map_insert(&reader->namespaces, hash, &is_new);
@@ -92,6 +129,9 @@ static enum kvr_status read_namespace(struct kvr_request_reader *reader,
             return kvr_error_set(error, KVR_BAD_INPUT,
                 "more than %d namespaces (model, lora, salt)", KVR_NAMESPACES_MOST + 1);
         }
+        enum kvr_status status = keep_namespace_text(reader, line, error);
+        if (status != KVR_OK)
+            return status;
     }
     *number = *known;
     return KVR_OK;

@@ -25,6 +25,8 @@ struct kvr_request_reader {
     uint64_t *ids, *output_ids;
     size_t id_size, output_id_size;
     struct kvr_u64_map conversations, namespaces;
+    char **namespace_texts; /* by number: ,"model":"x","lora":"y" as the lines write them */
+    size_t namespace_text_count, namespace_text_size;
 };
 
 /* What a line says; ids point into the reader and live until the next call. */
@@ -53,5 +55,8 @@ static inline uint64_t kvr_request_wire_id(const struct kvr_request_reader *read
 {
     return reader->namespaces.length > 1 && id >> 53 ? id & (((uint64_t)1 << 53) - 1) : id;
 }
+
+/* The members of a folded id's namespace, each with a comma before it; "" for a plain one. */
+const char *kvr_request_namespace_text(const struct kvr_request_reader *reader, uint64_t id);
 
 #endif
