@@ -49,11 +49,10 @@ static enum kvr_status read_values(struct kvr_text_piece name, const struct kvr_
     enum kvr_status status = kvr_parameter_defaults(table, count, values, error);
 
     if (status == KVR_OK)
-        status = kvr_parameter_read(
-            table, count, parameters.text, parameters.length, values, error);
-    return status == KVR_OK
-               ? KVR_OK
-               : kvr_error_prefix(error, "'%.*s'", (int)name.length, name.text);
+        status =
+            kvr_parameter_read(table, count, parameters.text, parameters.length, values, error);
+    return status == KVR_OK ? KVR_OK
+                            : kvr_error_prefix(error, "'%.*s'", (int)name.length, name.text);
 }
 
 /* "no policy 'x'; there are lru, fifo, ..." */
@@ -65,8 +64,7 @@ static enum kvr_status unknown(const char *kind, struct kvr_text_piece name,
 
     list[0] = '\0';
     for (size_t i = 0; i < count && used < sizeof list - 1; i++) {
-        int wrote =
-            snprintf(list + used, sizeof list - used, "%s%s", i ? ", " : "", name_of(i));
+        int wrote = snprintf(list + used, sizeof list - used, "%s%s", i ? ", " : "", name_of(i));
         used += wrote > 0 ? (size_t)wrote : 0;
     }
     return kvr_error_set(error, KVR_BAD_USAGE, "no %s '%.*s'; there are %s", kind,
@@ -81,11 +79,6 @@ static const char *policy_name(size_t i)
 static const char *admission_name(size_t i)
 {
     return kvr_admission_rules[i]->name;
-}
-
-static const char *engine_name(size_t i)
-{
-    return kvr_engines[i]->name;
 }
 
 enum kvr_status kvr_choice_policy(struct kvr_text_piece text, const struct kvr_policy **policy,
@@ -114,29 +107,7 @@ enum kvr_status kvr_choice_admission(struct kvr_text_piece text,
         return status;
     *rule = kvr_admission_find(name.text, name.length);
     if (!*rule)
-        return unknown(
-            "admission rule", name, admission_name, kvr_admission_rule_count, error);
+        return unknown("admission rule", name, admission_name, kvr_admission_rule_count, error);
     return read_values(
         name, (*rule)->parameters, (*rule)->parameter_count, parameters, values, error);
-}
-
-enum kvr_status kvr_choice_engine(struct kvr_text_piece text, const struct kvr_engine **engine,
-    struct kvr_parameter_value values[KVR_ENGINE_PARAMETERS_MOST], struct kvr_error *error)
-{
-    struct kvr_text_piece name, parameters;
-    enum kvr_status status = kvr_choice_split(text, &name, &parameters, error);
-
-    if (status != KVR_OK)
-        return status;
-    *engine = NULL;
-    for (size_t i = 0; i < kvr_engine_count; i++)
-        if (strlen(kvr_engines[i]->name) == name.length &&
-            memcmp(kvr_engines[i]->name, name.text, name.length) == 0)
-            *engine = kvr_engines[i];
-    if (!*engine)
-        return unknown("engine", name, engine_name, kvr_engine_count, error);
-    if ((*engine)->parameter_count > KVR_ENGINE_PARAMETERS_MOST)
-        return kvr_error_set(error, KVR_UNSUPPORTED, "an engine with too many parameters");
-    return read_values(
-        name, (*engine)->parameters, (*engine)->parameter_count, parameters, values, error);
 }

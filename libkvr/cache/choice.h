@@ -1,5 +1,6 @@
 /*
- * Things chosen by name on a command line: "lru", "value(halflife=4)", lists "lru,value(halflife=4)".
+ * Things chosen by name on a command line: "lru", "value(halflife=4)", lists
+ * "lru,value(halflife=4)".
  */
 #ifndef KVR_CACHE_CHOICE_H
 #define KVR_CACHE_CHOICE_H
@@ -28,10 +29,5 @@ enum kvr_status kvr_choice_policy(struct kvr_text_piece text, const struct kvr_p
 enum kvr_status kvr_choice_admission(struct kvr_text_piece text,
     const struct kvr_admission_rule **rule,
     struct kvr_parameter_value values[KVR_ADMISSION_PARAMETERS_MOST], struct kvr_error *error);
-
-enum { KVR_ENGINE_PARAMETERS_MOST = 16 };
-
-enum kvr_status kvr_choice_engine(struct kvr_text_piece text, const struct kvr_engine **engine,
-    struct kvr_parameter_value values[KVR_ENGINE_PARAMETERS_MOST], struct kvr_error *error);
 
 #endif

@@ -384,13 +384,12 @@ uint64_t kvr_curve_knee(struct kvr_curve *curve)
     if (!totals.footprint_blocks)
         return 1;
     kvr_curve_point(curve, totals.footprint_blocks, &last);
-    double width = log((double)totals.footprint_blocks);
     for (int step = 0;; step++) {
         double capacity = round(exp2(step / 8.0));
         if (capacity > (double)totals.footprint_blocks)
             break;
         kvr_curve_point(curve, (uint64_t)capacity, &point);
-        double across = width > 0 ? log(capacity) / width : 0;
+        double across = capacity / (double)totals.footprint_blocks;
         double up = last.hit_tokens > 0 ? point.hit_tokens / last.hit_tokens : 0;
         if (up - across > farthest) {
             farthest = up - across;

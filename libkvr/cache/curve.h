@@ -57,7 +57,8 @@ void kvr_curve_point(
     struct kvr_curve *curve, uint64_t capacity_blocks, struct kvr_curve_point *point);
 
 /* The knee: the capacity, among powers of 2^(1/8), that lies farthest above the straight line from
- * (1, 0) to (footprint, most) in log capacity against hit rate. */
+ * (0, 0) to (footprint, most hits): from there on a block gains less than the average block
+ * (Satopaa et al., Kneedle, ICDCSW 2011). */
 uint64_t kvr_curve_knee(struct kvr_curve *curve);
 
 /* The smallest capacity that reaches `share` of the hit tokens that any capacity reaches. */

@@ -4,8 +4,8 @@
 #include "base/grow.h"
 #include "cache/evict_internal.h"
 
-#include <stdlib.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
 
@@ -220,8 +220,8 @@ enum kvr_status kvr_lane_prepare(
     return status;
 }
 
-static enum kvr_status find_tenant(struct kvr_lane *lane, struct kvr_value name,
-    uint16_t *tenant, struct kvr_error *error)
+static enum kvr_status find_tenant(
+    struct kvr_lane *lane, struct kvr_value name, uint16_t *tenant, struct kvr_error *error)
 {
     bool is_new;
 
@@ -308,8 +308,8 @@ enum kvr_status kvr_evict_request(struct kvr_evict *evict, struct kvr_request_vi
     return KVR_OK;
 }
 
-enum kvr_status kvr_evict_pin_request(struct kvr_evict *evict,
-    const struct kvr_request_view *view, uint64_t tokens, struct kvr_error *error)
+enum kvr_status kvr_evict_pin_request(struct kvr_evict *evict, const struct kvr_request_view *view,
+    uint64_t tokens, struct kvr_error *error)
 {
     struct kvr_request_view copy = *view;
     const struct kvr_cache_request *request = &view->request;
@@ -321,8 +321,8 @@ enum kvr_status kvr_evict_pin_request(struct kvr_evict *evict,
     uint64_t blocks = tokens / request->block_tokens;
     size_t count = blocks < request->id_count ? (size_t)blocks : request->id_count;
     if (!block_cache_of(lane) || request->block_tokens != lane->block_tokens)
-        return kvr_error_set(error, KVR_UNSUPPORTED,
-            "--pin needs the block engine and requests of its block size");
+        return kvr_error_set(
+            error, KVR_UNSUPPORTED, "--pin needs the block engine and requests of its block size");
     return kvr_block_cache_pin_once(block_cache_of(lane), request->ids, count, error);
 }
 
@@ -375,8 +375,8 @@ static enum kvr_status act_on_worker(
 
     enum kvr_status status = kvr_worker_read(line, &scratch, &worker, error);
     if (status == KVR_OK)
-        status = find_lane(evict, kvr_line_get(line, KVR_NAME_WORKER), &worker.capacity, &lane,
-            error);
+        status =
+            find_lane(evict, kvr_line_get(line, KVR_NAME_WORKER), &worker.capacity, &lane, error);
     if (status == KVR_OK && !lane->cache && worker.capacity.amount)
         lane->capacity = worker.capacity;
     if (status == KVR_OK && lane->cache && worker.state == KVR_WORKER_DOWN) {
@@ -432,8 +432,8 @@ static void add_stats(struct kvr_cache_stats *sum, const struct kvr_cache_stats 
     sum->memory_bytes += stats->memory_bytes;
 }
 
-static void add_lane(const struct kvr_lane *lane, double kv_bytes_per_token,
-    struct kvr_evict_totals *totals)
+static void add_lane(
+    const struct kvr_lane *lane, double kv_bytes_per_token, struct kvr_evict_totals *totals)
 {
     struct kvr_cache_stats stats;
 
@@ -469,8 +469,8 @@ static void add_lane(const struct kvr_lane *lane, double kv_bytes_per_token,
             kvr_tiers_written_bytes(lane->cache, (enum kvr_medium)medium);
 }
 
-void kvr_evict_totals(const struct kvr_evict *evict, size_t index,
-    struct kvr_evict_totals *totals, const char **name)
+void kvr_evict_totals(
+    const struct kvr_evict *evict, size_t index, struct kvr_evict_totals *totals, const char **name)
 {
     memset(totals, 0, sizeof *totals);
     totals->workers = evict->lane_count;

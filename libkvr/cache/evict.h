@@ -37,7 +37,7 @@ struct kvr_evict_setup {
     struct kvr_capacity capacity;
     double kv_bytes_per_token;
     struct kvr_prefill_cost prefill; /* zeros: times are not told */
-    uint32_t block_tokens; /* of the caches; 0: each worker's first request tells */
+    uint32_t block_tokens;           /* of the caches; 0: each worker's first request tells */
     uint64_t seed;
     uint32_t live;
     bool skip_last_token;
@@ -65,8 +65,8 @@ enum kvr_status kvr_evict_request(struct kvr_evict *evict, struct kvr_request_vi
 
 /* Pins the first `tokens` of the request just read (at its worker), now and when they come later.
  */
-enum kvr_status kvr_evict_pin_request(struct kvr_evict *evict,
-    const struct kvr_request_view *view, uint64_t tokens, struct kvr_error *error);
+enum kvr_status kvr_evict_pin_request(struct kvr_evict *evict, const struct kvr_request_view *view,
+    uint64_t tokens, struct kvr_error *error);
 
 /* A pin, unpin or worker line; other events are let be. */
 enum kvr_status kvr_evict_event(
@@ -83,10 +83,10 @@ void kvr_evict_write_events(struct kvr_evict *evict, struct kvr_buffer *out);
 
 struct kvr_evict_totals {
     uint64_t requests, without_blocks, rejected, truncated;
-    uint64_t accesses; /* blocks looked for */
+    uint64_t accesses;            /* blocks looked for */
     struct kvr_cache_stats stats; /* summed over workers */
-    double saved_ms; /* prefill time of the tokens hit */
-    double prefill_ms; /* of the others */
+    double saved_ms;              /* prefill time of the tokens hit */
+    double prefill_ms;            /* of the others */
     struct kvr_tier_times times;
     double written_bytes[KVR_MEDIUM_COUNT];
     bool has_tiers;

@@ -1,7 +1,7 @@
 /*
  * What caches do, as event lines: {"event":"stored","worker":"w0","hash_ids":[…],"parent":…,
- * "block_size":…,"medium":"gpu"} with the namespace's members where the ids have one. Ids of several
- * namespaces that go at once are parted into one line each.
+ * "block_size":…,"medium":"gpu"} with the namespace's members where the ids have one. Ids of
+ * several namespaces that go at once are parted into one line each.
  */
 #include "cache/evict_internal.h"
 
@@ -53,8 +53,7 @@ static size_t same_namespace(
     return same;
 }
 
-static void lane_removed(
-    void *context, enum kvr_medium medium, const uint64_t *ids, size_t count)
+static void lane_removed(void *context, enum kvr_medium medium, const uint64_t *ids, size_t count)
 {
     const struct kvr_lane_context *lane = context;
     const struct kvr_request_reader *reader = lane->evict->reader;

@@ -36,8 +36,8 @@ struct kvr_evict {
 
 enum kvr_status kvr_lane_add(struct kvr_evict *evict, const char *name, size_t length,
     const struct kvr_capacity *capacity, struct kvr_lane **out, struct kvr_error *error);
-enum kvr_status kvr_lane_prepare(struct kvr_evict *evict, struct kvr_lane *lane,
-    uint32_t block_tokens, struct kvr_error *error);
+enum kvr_status kvr_lane_prepare(
+    struct kvr_evict *evict, struct kvr_lane *lane, uint32_t block_tokens, struct kvr_error *error);
 void kvr_lane_release(struct kvr_lane *lane);
 
 /* The callbacks that write event lines. */

@@ -51,8 +51,7 @@ void kvr_evict_write_result(const struct kvr_evict_result *result, struct kvr_bu
     append_u64(out, "hit", result->hit_tokens);
     for (int i = 0; i < KVR_MEDIUM_COUNT; i++)
         if (i == KVR_MEDIUM_GPU || result->replay.hit_tokens[i])
-            append_u64_next(
-                out, kvr_medium_name((enum kvr_medium)i), result->replay.hit_tokens[i]);
+            append_u64_next(out, kvr_medium_name((enum kvr_medium)i), result->replay.hit_tokens[i]);
     append_u64_next(out, "evicted", result->evicted_tokens);
     if (result->several_tiers) {
         append_double_next(out, "load_ms", result->times.load_ms);
@@ -121,8 +120,7 @@ static void append_totals(struct kvr_buffer *out, const struct kvr_evict_totals 
     append_double_next(out, "block_hit_rate", ratio((double)hits, (double)totals->accesses));
     append_u64_next(out, "prompt_tokens", stats->prompt_tokens);
     append_u64_next(out, "hit_tokens", tokens);
-    append_double_next(
-        out, "token_hit_rate", ratio((double)tokens, (double)stats->prompt_tokens));
+    append_double_next(out, "token_hit_rate", ratio((double)tokens, (double)stats->prompt_tokens));
     append_u64_next(out, "insertions", sum(stats->inserted_blocks));
     append_u64_next(out, "evictions", sum(stats->evicted_blocks));
     append_u64_next(out, "refused", totals->refused);
@@ -178,8 +176,9 @@ static void append_row(
     char printable[25];
 
     kvr_printable(printable, sizeof printable, name, strlen(name));
-    kvr_buffer_append_format(out, "%-24s %9llu %11llu %11llu %6.2f%% %6.2f%% %11llu %10llu %12.1f\n",
-        printable, (unsigned long long)totals->requests, (unsigned long long)totals->accesses,
+    kvr_buffer_append_format(out,
+        "%-24s %9llu %11llu %11llu %6.2f%% %6.2f%% %11llu %10llu %12.1f\n", printable,
+        (unsigned long long)totals->requests, (unsigned long long)totals->accesses,
         (unsigned long long)sum(stats->hit_blocks),
         100 * ratio((double)sum(stats->hit_blocks), (double)totals->accesses),
         100 * ratio((double)sum(stats->hit_tokens), (double)stats->prompt_tokens),

@@ -4,7 +4,7 @@
  *
  * A block's value is frequency * reusable length / bytes. The reusable length is the prefix that a
  * hit on the block hands over, (depth + 1) blocks; all blocks take the same bytes, so they drop
- * out. Frequency counts proven reuse: a hit counts 1, the first sighting only `first` (1/16), so
+ * out. Frequency counts proven reuse: a hit counts 1, the first sighting only `first` (0.02), so
  * that a long prompt nobody asked for again does not outweigh a short one in daily use. It ages by
  * exponential decay with a half-life H of `halflife` capacities of accesses.
  *
@@ -30,9 +30,9 @@ struct value {
 };
 
 static const struct kvr_parameter value_parameters[] = {
-    {"halflife", KVR_PARAMETER_NUMBER, "8", NULL, 1e-3, 1e6,
+    {"halflife", KVR_PARAMETER_NUMBER, "0.125", NULL, 1e-3, 1e6,
         "accesses until a use counts half, in capacities"},
-    {"first", KVR_PARAMETER_NUMBER, "0.0625", NULL, 1e-6, 1, "what the first sighting counts"},
+    {"first", KVR_PARAMETER_NUMBER, "0.02", NULL, 1e-6, 1, "what the first sighting counts"},
 };
 
 static enum kvr_status value_init(struct kvr_ranking *ranking,

@@ -20,10 +20,9 @@ enum { TIER_WRITE, TIER_PROMOTE, TIER_EXCLUSIVE, TIER_LATENCY, TIER_COMPRESSION,
 
 void kvr_tier_describe(struct kvr_buffer *out)
 {
-    kvr_buffer_append_text(out,
-        "  policy=lru  which block goes first (an eviction policy)\n"
-        "  admission=always  which blocks come in (an admission rule)\n"
-        "  bandwidth=0  of loading, as 50GB/s; 0: no time\n");
+    kvr_buffer_append_text(out, "  policy=lru  which block goes first (an eviction policy)\n"
+                                "  admission=always  which blocks come in (an admission rule)\n"
+                                "  bandwidth=0  of loading, as 50GB/s; 0: no time\n");
     kvr_parameter_describe(tier_parameters, TIER_COUNT, out);
 }
 
@@ -61,8 +60,7 @@ static enum kvr_status read_parameters(
 {
     struct kvr_parameter_value values[TIER_COUNT];
     struct kvr_text_piece rest = parameters, piece;
-    enum kvr_status status =
-        kvr_parameter_defaults(tier_parameters, TIER_COUNT, values, error);
+    enum kvr_status status = kvr_parameter_defaults(tier_parameters, TIER_COUNT, values, error);
 
     while (status == KVR_OK && parameters.length && kvr_list_next(&rest, ',', &piece)) {
         if (has_prefix(piece, "policy="))

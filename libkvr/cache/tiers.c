@@ -145,8 +145,7 @@ static void expire(struct tiers *tiers, size_t number)
 
 /* ── the first tier's callbacks ── */
 
-static void first_removed(
-    void *context, enum kvr_medium medium, const uint64_t *ids, size_t count)
+static void first_removed(void *context, enum kvr_medium medium, const uint64_t *ids, size_t count)
 {
     struct tiers *tiers = context;
 
@@ -192,8 +191,7 @@ static uint64_t tokens_of(const struct tiers *tiers, uint64_t input_tokens, size
 }
 
 /* Which tier has which block behind the first tier's run; returns the end of the whole run. */
-static size_t find_below(
-    struct tiers *tiers, const struct kvr_cache_request *request, size_t from)
+static size_t find_below(struct tiers *tiers, const struct kvr_cache_request *request, size_t from)
 {
     size_t at = from;
 
@@ -226,9 +224,9 @@ static void load_or_compute(struct tiers *tiers, const struct kvr_cache_request 
         double compute_ms = kvr_prefill_cost_ms(prefill, (double)tokens, cached);
         double load_ms = 0;
         if (lower->tier.bytes_per_s > 0)
-            load_ms = lower->tier.latency_ms +
-                      (double)tokens * tiers->options.kv_bytes_per_token * 1e3 /
-                          (lower->tier.compression * lower->tier.bytes_per_s);
+            load_ms =
+                lower->tier.latency_ms + (double)tokens * tiers->options.kv_bytes_per_token * 1e3 /
+                                             (lower->tier.compression * lower->tier.bytes_per_s);
         if (compute_ms > 0 && load_ms > compute_ms) {
             tiers->last.recomputed_tokens += tokens;
             memset(tiers->where + start, 0, end - start);
@@ -244,8 +242,8 @@ static void load_or_compute(struct tiers *tiers, const struct kvr_cache_request 
 }
 
 /* Uses what was loaded, deepest first; returns how many leading blocks may enter the first tier. */
-static size_t use_below(struct tiers *tiers, const struct kvr_cache_request *request, size_t from,
-    size_t to)
+static size_t use_below(
+    struct tiers *tiers, const struct kvr_cache_request *request, size_t from, size_t to)
 {
     size_t enter = request->id_count;
 
@@ -273,8 +271,8 @@ static size_t use_below(struct tiers *tiers, const struct kvr_cache_request *req
     return enter;
 }
 
-static void leave_promoted(struct tiers *tiers, const struct kvr_cache_request *request,
-    size_t from, size_t to)
+static void leave_promoted(
+    struct tiers *tiers, const struct kvr_cache_request *request, size_t from, size_t to)
 {
     const struct kvr_store *first = &((struct kvr_block_cache *)tiers->first)->store;
 
@@ -291,8 +289,8 @@ static void leave_promoted(struct tiers *tiers, const struct kvr_cache_request *
     }
 }
 
-static enum kvr_status begin(struct tiers *tiers, const struct kvr_cache_request *request,
-    struct kvr_error *error)
+static enum kvr_status begin(
+    struct tiers *tiers, const struct kvr_cache_request *request, struct kvr_error *error)
 {
     uint8_t *where =
         kvr_grow(tiers->where, &tiers->where_size, request->id_count + 1, sizeof *where);
@@ -323,16 +321,15 @@ static enum kvr_status tiers_admit(struct kvr_cache *base, const struct kvr_cach
 
     if (status != KVR_OK)
         return status;
-    uint32_t *path = kvr_grow(
-        first->scratch.path, &first->scratch.size, request->id_count + 1, sizeof *path);
+    uint32_t *path =
+        kvr_grow(first->scratch.path, &first->scratch.size, request->id_count + 1, sizeof *path);
     if (!path)
         return kvr_error_memory(error);
     first->scratch.path = path;
     size_t run = kvr_block_find_run(&first->store, request->ids, request->id_count, 0, path);
     size_t end = find_below(tiers, request, run);
-    struct kvr_admission_path asked = {request->ids, request->id_count, end,
-        request->input_tokens, request->block_tokens,
-        first->tags.identity ? first->tags.identity : ++tiers->sequence};
+    struct kvr_admission_path asked = {request->ids, request->id_count, end, request->input_tokens,
+        request->block_tokens, first->tags.identity ? first->tags.identity : ++tiers->sequence};
     for (size_t i = 0; i < tiers->lower_count && status == KVR_OK; i++)
         if (tiers->lowers[i].gate->rule->look)
             status = tiers->lowers[i].gate->rule->look(tiers->lowers[i].gate, &asked, error);
@@ -368,14 +365,13 @@ static enum kvr_status tiers_admit(struct kvr_cache *base, const struct kvr_cach
     return tiers->failed == KVR_OK ? KVR_OK : kvr_error_memory(error);
 }
 
-static enum kvr_status tiers_output(struct kvr_cache *base, uint32_t live, uint64_t tokens,
-    uint64_t *made, struct kvr_error *error)
+static enum kvr_status tiers_output(
+    struct kvr_cache *base, uint32_t live, uint64_t tokens, uint64_t *made, struct kvr_error *error)
 {
     return kvr_cache_output(((struct tiers *)base)->first, live, tokens, made, error);
 }
 
-static enum kvr_status tiers_finish(
-    struct kvr_cache *base, uint32_t live, struct kvr_error *error)
+static enum kvr_status tiers_finish(struct kvr_cache *base, uint32_t live, struct kvr_error *error)
 {
     return kvr_cache_finish(((struct tiers *)base)->first, live, error);
 }
@@ -448,8 +444,8 @@ static void tiers_stats(const struct kvr_cache *base, struct kvr_cache_stats *st
     }
 }
 
-static void tiers_resident(const struct kvr_cache *base, enum kvr_medium medium,
-    kvr_cache_visit *visit, void *context)
+static void tiers_resident(
+    const struct kvr_cache *base, enum kvr_medium medium, kvr_cache_visit *visit, void *context)
 {
     const struct tiers *tiers = (const struct tiers *)base;
 
@@ -514,8 +510,11 @@ static enum kvr_status add_lower(
     uint64_t blocks = 0;
 
     if (tier->policy->needs_future)
-        return kvr_error_set(error, KVR_BAD_USAGE, "policy '%s' does not work in a tier",
-            tier->policy->name);
+        return kvr_error_set(
+            error, KVR_BAD_USAGE, "policy '%s' does not work in a tier", tier->policy->name);
+    if (tier->exclusive && tier->write != KVR_WRITE_BACK)
+        return kvr_error_set(error, KVR_BAD_USAGE,
+            "an exclusive tier has write=back: else what is promoted is copied down at once");
     if (tier->admission->admits && !tier->admission->knows &&
         (tier->write != KVR_WRITE_THROUGH || !strcmp(tier->admission->name, "prefix-aware")))
         return kvr_error_set(error, KVR_BAD_USAGE,
@@ -526,8 +525,8 @@ static enum kvr_status add_lower(
     if (status != KVR_OK)
         return status;
     lower->tier = *tier;
-    lower->block_bytes = tiers->options.kv_bytes_per_token * tiers->options.block_tokens /
-                         tier->compression;
+    lower->block_bytes =
+        tiers->options.kv_bytes_per_token * tiers->options.block_tokens / tier->compression;
     status = kvr_store_init(&lower->store, (uint32_t)blocks, error);
     tiers->lower_count++;
     if (status == KVR_OK)
@@ -557,8 +556,8 @@ static enum kvr_status add_first(
     enum kvr_status status = tier_blocks(&tiers->options, tier, &options.capacity_blocks, error);
 
     tiers->first_medium = tier->medium;
-    tiers->first_block_bytes = tiers->options.kv_bytes_per_token * tiers->options.block_tokens /
-                               tier->compression;
+    tiers->first_block_bytes =
+        tiers->options.kv_bytes_per_token * tiers->options.block_tokens / tier->compression;
     return status == KVR_OK ? kvr_block_cache_create(&options, &tiers->first, error) : status;
 }
 
@@ -582,8 +581,8 @@ enum kvr_status kvr_tiers_create(
     for (size_t i = 0; i < options->tier_count && status == KVR_OK; i++) {
         const struct kvr_tier *tier = &options->tiers[i];
         if (taken[tier->medium])
-            status = kvr_error_set(error, KVR_BAD_USAGE, "tier '%s' is given twice",
-                kvr_medium_name(tier->medium));
+            status = kvr_error_set(
+                error, KVR_BAD_USAGE, "tier '%s' is given twice", kvr_medium_name(tier->medium));
         else if (i == 0)
             status = add_first(tiers, tier, error);
         else

@@ -58,8 +58,8 @@ struct kvr_tier {
 
 /* What loading took and saved. */
 struct kvr_tier_times {
-    double load_ms;           /* of what was loaded */
-    double loaded_prefill_ms; /* what computing it would have taken */
+    double load_ms;             /* of what was loaded */
+    double loaded_prefill_ms;   /* what computing it would have taken */
     uint64_t recomputed_tokens; /* found, but loading would have taken longer */
 };
 

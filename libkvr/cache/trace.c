@@ -91,20 +91,25 @@ enum kvr_status kvr_trace_load(
     return status == KVR_END ? KVR_OK : status;
 }
 
-enum kvr_status kvr_trace_replay(const struct kvr_trace *trace, struct kvr_cache *base, size_t from,
-    size_t to, struct kvr_error *error)
+enum kvr_status kvr_trace_serve(const struct kvr_trace *trace, size_t number,
+    struct kvr_cache *base, uint64_t *hit_blocks, uint64_t *hit_tokens, struct kvr_error *error)
 {
     struct kvr_block_cache *cache = (struct kvr_block_cache *)base;
+    const struct kvr_trace_request *request = &trace->requests[number];
 
-    for (size_t i = from; i < to; i++) {
-        const struct kvr_trace_request *request = &trace->requests[i];
-        cache->tags = (struct kvr_block_tags){request->identity, request->session, request->tenant};
-        if (request->time_ms > cache->store.now_ms)
-            cache->store.now_ms = request->time_ms;
-        enum kvr_status status = kvr_block_cache_serve(base, trace->ids + request->first,
-            request->count, request->input_tokens, NULL, NULL, error);
-        if (status != KVR_OK)
-            return status;
-    }
-    return KVR_OK;
+    cache->tags = (struct kvr_block_tags){request->identity, request->session, request->tenant};
+    if (request->time_ms > cache->store.now_ms)
+        cache->store.now_ms = request->time_ms;
+    return kvr_block_cache_serve(base, trace->ids + request->first, request->count,
+        request->input_tokens, hit_blocks, hit_tokens, error);
+}
+
+enum kvr_status kvr_trace_replay(const struct kvr_trace *trace, struct kvr_cache *cache,
+    size_t from, size_t to, struct kvr_error *error)
+{
+    enum kvr_status status = KVR_OK;
+
+    for (size_t i = from; i < to && status == KVR_OK; i++)
+        status = kvr_trace_serve(trace, i, cache, NULL, NULL, error);
+    return status;
 }

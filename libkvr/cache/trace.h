@@ -40,6 +40,10 @@ enum kvr_status kvr_trace_look_ahead(struct kvr_trace *trace, struct kvr_error *
 enum kvr_status kvr_trace_load(
     struct kvr_trace *trace, const char *file, uint32_t block_tokens, struct kvr_error *error);
 
+/* Serves one request, with its tags and time. */
+enum kvr_status kvr_trace_serve(const struct kvr_trace *trace, size_t request,
+    struct kvr_cache *cache, uint64_t *hit_blocks, uint64_t *hit_tokens, struct kvr_error *error);
+
 /* Serves the requests [from, to) one after the other. */
 enum kvr_status kvr_trace_replay(const struct kvr_trace *trace, struct kvr_cache *cache,
     size_t from, size_t to, struct kvr_error *error);
