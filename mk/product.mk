@@ -1,15 +1,18 @@
 # Manual pages, completions, installation.
 
+# Pages carry the date of the sources, so that a build can be repeated to the byte.
+export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
+
 # A page for a program gets its OPTIONS from the program's own tables, at the line "@options@".
-$(BUILD)/man/%: man/%.scd
+$(BUILD)/man/%: man/%.scd man/tidy.awk
 	@mkdir -p $(@D)
 	@case $* in \
 	kvr*.1) program=$(BUILD)/bin/$(basename $*); \
 	    if grep -q '^@options@$$' $<; then \
 	        $$program --help=scdoc > $@.options || exit; \
 	    else : > $@.options; fi; \
-	    sed -e '/^@options@$$/{r $@.options' -e 'd;}' $< | scdoc > $@.tmp && rm $@.options ;; \
-	*) scdoc < $< > $@.tmp ;; \
+	    sed -e '/^@options@$$/{r $@.options' -e 'd;}' $< | scdoc | awk -f man/tidy.awk > $@.tmp && rm $@.options ;; \
+	*) scdoc < $< | awk -f man/tidy.awk > $@.tmp ;; \
 	esac && mv $@.tmp $@
 	@echo scdoc $@
 

@@ -1,0 +1,46 @@
+#!/usr/bin/env bats
+# The build as a packager meets it.
+
+load helper
+
+@test "install into DESTDIR, the installed tools run, uninstall leaves nothing" {
+    cd "$REPO"
+    run make -s install DESTDIR="$BATS_TEST_TMPDIR/root" prefix=/usr
+    assert_success
+    root=$BATS_TEST_TMPDIR/root/usr
+    for program in "$BUILD"/bin/kvr*; do
+        name=${program##*/}
+        [ -x "$root/bin/$name" ]
+        "$root/bin/$name" -V
+        [ -s "$root/share/bash-completion/completions/$name" ]
+        [ -s "$root/share/zsh/site-functions/_$name" ]
+        [ -s "$root/share/fish/vendor_completions.d/$name.fish" ]
+        [ -s "$root/share/man/man1/$name.1" ]
+    done
+    [ -s "$root/share/man/man7/kvr-stream.7" ]
+    make -s uninstall DESTDIR="$BATS_TEST_TMPDIR/root" prefix=/usr
+    run find "$root" -type f
+    assert_output ""
+}
+
+@test "manual pages are clean" {
+    for page in "$BUILD"/man/*.[157]; do
+        mandoc -Tlint -Wwarning "$page"
+    done
+}
+
+@test "bash completes options and fixed values" {
+    source "$BUILD"/completions/kvr-match.bash
+    COMP_WORDS=(kvr-match --from m) COMP_CWORD=2
+    _kvr-match
+    assert_equal "${COMPREPLY[*]}" mooncake
+    COMP_WORDS=(kvr-match --cap) COMP_CWORD=1
+    _kvr-match
+    assert_equal "${COMPREPLY[*]}" --capacity
+}
+
+@test "shell scripts are clean" {
+    cd "$REPO"
+    run shellcheck -x tests/run tests/deps tests/demo tests/fuzz/run tests/helper.bash tests/bench/*.sh
+    assert_success
+}

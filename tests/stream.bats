@@ -1,0 +1,406 @@
+#!/usr/bin/env bats
+# The rules of kvr-stream(7), for every tool there is, from one table. A tool is one row of TOOLS:
+# its command as a filter of request lines.
+
+load helper
+
+TOOLS=(
+    "kvr-match"
+    "kvr-route -w 2"
+)
+
+setup() {
+    cd "$BATS_TEST_TMPDIR" || return 1
+}
+
+# each CHECK: runs the function for every tool; the tool's words are in the array `tool`. No || or if
+# round the call: they would switch off errexit inside it, and its checks with that.
+each() {
+    local row
+    for row in "${TOOLS[@]}"; do
+        read -ra tool <<<"$row"
+        echo "tool: $row"
+        "$@"
+    done
+}
+
+@test "unknown members pass byte for byte and numbers keep their digits" {
+    check() {
+        local line='{"id":"a","x": 1.50e+3 ,"big":18446744073709551615,"u":"\u00e9é\/","n":null,"hash_ids":[1, 2]'
+        run --separate-stderr bash -c '"${@:2}" <<<"$1"' _ "$line}" "${tool[@]}"
+        assert_success
+        [[ $output == "$line,"* ]]
+        jq -e . <<<"$output" >/dev/null
+    }
+    each check
+}
+
+@test "an event that a tool does not know passes as it is" {
+    check() {
+        run "${tool[@]}" <<<'{ "event":"weather","n":1.0 }'
+        assert_success
+        assert_output '{ "event":"weather","n":1.0 }'
+    }
+    each check
+}
+
+@test "gzip, several files, standard input and a dash are the same lines" {
+    printf '{"id":1,"hash_ids":[1]}\n{"id":2}\n' >a
+    printf '{"id":3,"hash_ids":[1]}' >b
+    gzip -k a
+    cat a.gz a.gz >aa.gz
+    check() {
+        "${tool[@]}" a b >expected
+        "${tool[@]}" a.gz b | cmp - expected
+        "${tool[@]}" - b <a.gz | cmp - expected
+        cat a b | "${tool[@]}" | cmp - expected
+        [ "$("${tool[@]}" aa.gz | wc -l)" -eq 4 ]
+        [ "$(wc -l <expected)" -eq 3 ]
+    }
+    each check
+}
+
+@test "bad lines are named by file and line, dropped, counted; the rest is processed" {
+    printf '{"id":1}\n{"id":2\n[1]\n\n{"id":"\xff"}\n{"id":4}\nnull\n{"a":"\x01"}\n' >bad
+    check() {
+        run --separate-stderr "${tool[@]}" bad
+        assert_equal "$status" 1
+        assert_equal "$(jq -c .id <<<"$output" | tr '\n' ' ')" "1 4 "
+        assert_regex "$stderr" "${tool[0]}: bad:2: the JSON ends too early"
+        assert_regex "$stderr" "${tool[0]}: bad:3: not a JSON object"
+        assert_regex "$stderr" "${tool[0]}: bad:5: invalid UTF-8"
+        assert_regex "$stderr" "${tool[0]}: bad:7: not a JSON object"
+        assert_regex "$stderr" "${tool[0]}: bad:8: a raw control character in a string"
+        assert_regex "$stderr" "5 of 7 lines were bad"
+    }
+    each check
+}
+
+@test "--strict stops at the first bad line, --keep-bad passes it on, -q is silent" {
+    printf '{"id":1}\n{bad\n{"id":2}\n' >bad
+    check() {
+        run --separate-stderr "${tool[@]}" --strict bad
+        assert_equal "$status" 1
+        assert_equal "${#lines[@]}" 1
+        run --separate-stderr "${tool[@]}" --keep-bad bad
+        assert_equal "$status" 1
+        assert_equal "${lines[1]}" '{bad'
+        assert_equal "${#lines[@]}" 3
+        run --separate-stderr "${tool[@]}" -q bad
+        assert_equal "$status" 1
+        assert_equal "$stderr" ""
+    }
+    each check
+}
+
+@test "line ends: CRLF, no newline at the end, a byte order mark, blank lines, an empty file" {
+    printf '\xef\xbb\xbf{"id":1}\r\n\r\n  \n{"id":2}' >ends
+    : >empty
+    check() {
+        run --separate-stderr "${tool[@]}" ends empty
+        assert_success
+        assert_equal "$(jq -c .id <<<"$output" | tr '\n' ' ')" "1 2 "
+        refute_regex "$output" $'\r'
+        run "${tool[@]}" empty
+        assert_success
+        assert_output ""
+        run "${tool[@]}" /dev/null
+        assert_success
+    }
+    each check
+}
+
+@test "NUL bytes are bad lines" {
+    printf '{"id":1}\n{"id":"\0"}\n\0\n{"id":2}\0\n{"id":3}\n' >nul
+    check() {
+        run --separate-stderr "${tool[@]}" nul
+        assert_equal "$status" 1
+        assert_equal "$(jq -c .id <<<"$output" | tr '\n' ' ')" "1 3 "
+        assert_regex "$stderr" "3 of 5 lines were bad"
+    }
+    each check
+}
+
+@test "a line over the limit is a bad line, and memory stays small" {
+    { printf '{"id":1}\n{"id":"'; head -c 100000000 /dev/zero | tr '\0' x; printf '"}\n{"id":2}\n'; } >long
+    check() {
+        run --separate-stderr bash -c 'ulimit -v 1000000; "$@"' _ "${tool[@]}" long
+        assert_equal "$status" 1
+        assert_equal "$(jq -c .id <<<"$output" | tr '\n' ' ')" "1 2 "
+        assert_regex "$stderr" "long:2: the line is longer than 67108864 bytes"
+    }
+    if [[ $BUILD != */san* ]]; then each check; else skip "address space limits and ASan do not mix"; fi
+}
+
+@test "a line of 60 MiB passes whole" {
+    { printf '{"id":"'; head -c 62914560 /dev/zero | tr '\0' x; printf '"}\n'; } >long
+    check() {
+        local length
+        length=$("${tool[@]}" long | wc -c)
+        [ "$length" -gt 62914570 ]
+    }
+    each check
+}
+
+@test "of two members of one name the last counts, and only ours is replaced" {
+    check() {
+        run "${tool[@]}" <<<'{"id":1,"match":{"w1":5},"route":{"x":1},"hash_ids":["x"],"hash_ids":[1],"z":0}'
+        assert_success
+        assert_equal "$(jq -c '.hash_ids,.z' <<<"$output" | tr '\n' ' ')" "[1] 0 "
+        assert_equal "$(grep -o '"match":' <<<"$output" | wc -l)" 1
+        assert_equal "$(grep -o '"route":' <<<"$output" | wc -l)" 1
+    }
+    each check
+}
+
+@test "broken gzip: what came whole is used, status 1" {
+    seq -f '{"id":%.0f}' 20000 | gzip >whole.gz
+    head -c 20000 whole.gz >cut.gz
+    { head -c 10000 whole.gz; head -c 3000 /dev/urandom; } >damaged.gz
+    check() {
+        run --separate-stderr "${tool[@]}" cut.gz
+        assert_equal "$status" 1
+        [ "${#lines[@]}" -gt 1000 ]
+        assert_regex "$stderr" "cut.gz:[0-9]+: the gzip data ends too early"
+        run --separate-stderr "${tool[@]}" damaged.gz
+        assert_equal "$status" 1
+        assert_regex "$stderr" "gzip data"
+    }
+    each check
+}
+
+@test "unreadable input is status 3 and the other files are read" {
+    echo '{"id":1}' >a
+    check() {
+        run --separate-stderr "${tool[@]}" nosuch . a
+        assert_equal "$status" 3
+        assert_regex "$stderr" "cannot open nosuch: No such file"
+        assert_regex "$stderr" "is a directory"
+        assert_equal "$(jq .id <<<"$output")" 1
+    }
+    each check
+}
+
+@test "a full disk is status 3 with a message" {
+    seq -f '{"id":%.0f}' 100000 >many
+    echo '{"id":1}' >one
+    check() {
+        for file in many one; do
+            run "${tool[@]}" -o /dev/full $file
+            assert_equal "$status" 3
+            assert_output --partial "cannot write output: No space left on device"
+            run bash -c '"$@" >/dev/full' _ "${tool[@]}" $file
+            assert_equal "$status" 3
+        done
+        run bash -c '"$@" >&-' _ "${tool[@]}" one
+        assert_equal "$status" 3
+        run bash -c '"$1" --help >/dev/full' _ "${tool[@]}"
+        assert_equal "$status" 3
+    }
+    each check
+}
+
+@test "a reader that closes ends the tool quietly" {
+    seq -f '{"id":%.0f}' 300000 >many
+    check() {
+        run --separate-stderr bash -c 'set -o pipefail; "$@" -q many | head -n 1' _ "${tool[@]}"
+        assert_success
+        assert_equal "$stderr" ""
+        assert_equal "${#lines[@]}" 1
+    }
+    each check
+}
+
+@test "output is flushed when the next read would wait" {
+    check() {
+        rm -f in out && mkfifo in
+        "${tool[@]}" in >out &
+        local pid=$! i
+        exec 7>in
+        echo '{"id":1}' >&7
+        for i in $(seq 100); do [ -s out ] && break; sleep 0.05; done
+        [ "$(jq .id out)" = 1 ]
+        exec 7>&-
+        wait $pid
+    }
+    each check
+}
+
+@test "SIGTERM and SIGINT write what is whole and end with 128 + the signal" {
+    check() {
+        local signal pid code i
+        for signal in TERM INT; do
+            rm -f in out && mkfifo in
+            # job control, or INT would be ignored in the background
+            bash -mc '"$@" in >out & echo $! >pid; wait $!; echo $? >code' _ "${tool[@]}" 3>&- &
+            exec 7>in
+            printf '{"id":1}\n{"id":2' >&7
+            for i in $(seq 100); do [ -s out ] && break; sleep 0.05; done
+            kill -$signal "$(cat pid)"
+            for i in $(seq 100); do [ -s code ] && break; sleep 0.05; done
+            exec 7>&-
+            code=$(cat code)
+            rm -f code
+            [ "$code" -eq $((128 + $(kill -l $signal))) ]
+            [ "$(jq -c .id out)" = 1 ]
+        done
+    }
+    each check
+}
+
+@test "-m merges: a regular file comes first, a FIFO as it arrives, a second writer is heard" {
+    echo '{"event":"first"}' >events
+    check() {
+        run "${tool[@]}" -m events - <<<'{"id":1}'
+        assert_success
+        assert_equal "${lines[0]}" '{"event":"first"}'
+        rm -f side in out && mkfifo side in
+        "${tool[@]}" -m side in >out &
+        local pid=$! i
+        exec 7>in
+        echo '{"event":"one"}' >side
+        for i in $(seq 100); do grep -q one out && break; sleep 0.05; done
+        echo '{"event":"two"}' >side
+        for i in $(seq 100); do grep -q two out && break; sleep 0.05; done
+        echo '{"id":9}' >&7
+        exec 7>&-
+        wait $pid
+        grep -q one out
+        grep -q two out
+        [ "$(jq -c 'select(.id).id' out)" = 9 ]
+    }
+    each check
+}
+
+@test "-m takes a unix socket" {
+    cat >serve.py <<'PY'
+import os, socket
+s = socket.socket(socket.AF_UNIX); s.bind("sock"); s.listen(1); open("ready", "w").close()
+c, _ = s.accept(); c.sendall(b'{"event":"from-socket"}\n'); c.close()
+PY
+    check() {
+        rm -f sock ready out in && mkfifo in
+        timeout 20 python3 serve.py &
+        local i
+        for i in $(seq 100); do [ -e ready ] && break; sleep 0.05; done
+        "${tool[@]}" -m sock in >out &
+        local pid=$!
+        exec 7>in
+        for i in $(seq 100); do grep -q socket out && break; sleep 0.05; done
+        exec 7>&-
+        wait $pid
+        grep -q from-socket out
+    }
+    each check
+}
+
+@test "--where keeps request lines and lets events pass; a bad expression is status 2" {
+    printf '{"id":1,"turn":1}\n{"event":"x"}\n{"id":2,"turn":2}\n' >turns
+    check() {
+        run --separate-stderr "${tool[@]}" --where '.turn > 1' turns
+        assert_success
+        assert_equal "$(jq -c '.id // .event' <<<"$output" | tr '\n' ' ')" '"x" 2 '
+        run --separate-stderr "${tool[@]}" --where '.turn |' turns
+        assert_equal "$status" 2
+    }
+    each check
+}
+
+@test "--time-unit, --map and --from make request lines" {
+    check() {
+        run --separate-stderr "${tool[@]}" --time-unit s <<<'{"id":1,"timestamp":1.5}'
+        assert_equal "$(jq -c .timestamp <<<"$output")" 1500
+        run --separate-stderr "${tool[@]}" --time-unit us <<<'{"timestamp":1500,"id":1}'
+        assert_equal "$(jq -c .timestamp <<<"$output")" 1.5
+        run --separate-stderr "${tool[@]}" --map '.requests[] | {id:.n}' <<<'{"requests":[{"n":7},{"n":8}]}'
+        assert_equal "$(jq -c .id <<<"$output" | tr '\n' ' ')" "7 8 "
+        run --separate-stderr "${tool[@]}" --map '.a + 1' <<<'{"a":"secret"}'
+        assert_equal "$status" 1
+        refute_regex "$stderr" secret
+        run --separate-stderr "${tool[@]}" --from nosuch <<<'{}'
+        assert_equal "$status" 2
+        run --separate-stderr "${tool[@]}" --from azure <<<$'TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.6805900,374,44'
+        assert_equal "$(jq -c '[.timestamp,.input_length,.output_length]' <<<"$output")" "[1700158546680.59,374,44]"
+        run --separate-stderr "${tool[@]}" --from bailian <<<'{"chat_id":1,"timestamp":61.114,"input_length":20,"hash_ids":[5]}'
+        assert_equal "$(jq -c '[.timestamp,.block_size]' <<<"$output")" "[61114,16]"
+        run --separate-stderr "${tool[@]}" --from agent <<<'{"timestamp":1760995773940169,"input":"a","output":"b","session_id":"s"}'
+        assert_equal "$(jq -c '[.timestamp,.session,.prompt]' <<<"$output")" '[1760995773940.169,"s","a"]'
+    }
+    each check
+}
+
+@test "ragpulse: content ids are chained, so that the same content after another prefix differs" {
+    cat >rag <<'J'
+{"timestamp":"82","input_length":40,"output_length":5,"hash_ids":{"sys_prompt":[1],"passages_ids":[2],"history":[],"web_search":[],"user_input":[3]},"session_id":"s"}
+{"timestamp":"83","input_length":40,"output_length":5,"hash_ids":{"sys_prompt":[1],"passages_ids":[2],"history":[],"web_search":[],"user_input":[4]},"session_id":"s"}
+{"timestamp":"84","input_length":40,"output_length":5,"hash_ids":{"sys_prompt":[9],"passages_ids":[2],"history":[],"web_search":[],"user_input":[3]},"session_id":"s"}
+J
+    check() {
+        run "${tool[@]}" --from ragpulse rag
+        assert_success
+        jq -es '[.[].hash_ids] as [$a,$b,$c] | $a[:2]==$b[:2] and $a[2]!=$b[2] and ($a-$c)==$a and .[0].timestamp==82000' <<<"$output"
+    }
+    each check
+}
+
+@test "ragpulse with its lengths beside it: blocks of 16 tokens, every record" {
+    need_shared traces/ragpulse/0_trace.jsonl.gz
+    check() {
+        "${tool[@]}" --from ragpulse "$SHARED/traces/ragpulse/0_trace.jsonl.gz" >out
+        [ "$(wc -l <out)" -eq 7106 ]
+        jq -es 'all(.[]; .block_size==16 and (.hash_ids|length)*16 <= .input_length and (.hash_ids|length)*16 > .input_length-64)' out
+    }
+    each check
+}
+
+@test "accepts the lines that another strict JSON reader accepts, and says the same" {
+    check() {
+        python3 "$REPO/tests/json_differential.py" 1 20000 "${tool[@]}"
+    }
+    each check
+}
+
+@test "help, version and bad options" {
+    check() {
+        run "${tool[0]}" -h
+        assert_success
+        assert_output --partial "usage: ${tool[0]}"
+        run "${tool[0]}" --help
+        assert_success
+        assert_output --partial "--keep-bad"
+        run "${tool[0]}" -V
+        assert_output --regexp "^${tool[0]} [0-9]+\.[0-9]+\.[0-9]+$"
+        run "${tool[0]}" --no-such-option
+        assert_equal "$status" 2
+        assert_output --partial "there is no option '--no-such-option'"
+        run bash -c 'printf "\033[2J" >"$(printf "x\033[2J")"; "$1" "$(printf "y\033[2J")"' _ "${tool[0]}"
+        refute_output --partial $'\033'
+    }
+    each check
+}
+
+@test "every option of --help is in the manual page and the completions" {
+    check() {
+        local option
+        man=$REPO/man/${tool[0]}.1.scd
+        [ -e "$man" ]
+        grep -qx '@options@' "$man"
+        for option in $("${tool[0]}" --help | grep -oE '^ +(-., )?--[a-z-]+' | grep -oE -- '--[a-z-]+'); do
+            [ "$option" = --help ] && continue
+            "${tool[0]}" --help=scdoc | grep -qF -- "$option"
+            "${tool[0]}" --help=bash | grep -qF -- "$option"
+        done
+        bash -n <("${tool[0]}" --help=bash)
+        mandoc -Tlint -Wwarning "$BUILD/man/${tool[0]}.1"
+    }
+    each check
+}
+
+@test "the same input gives the same bytes" {
+    check() {
+        "${tool[@]}" "$(trace_slice)" | cksum >one
+        zcat "$(trace_slice)" | "${tool[@]}" | cksum >two
+        cmp one two
+    }
+    each check
+}
