@@ -65,6 +65,13 @@ const char *kvr_sim_worker_name(const struct kvr_sim *sim, uint32_t worker)
     return sim->members[worker]->name;
 }
 
+uint32_t kvr_sim_worker_block_tokens(const struct kvr_sim *sim, uint32_t worker)
+{
+    const struct kvr_sim_member *member = sim->members[worker];
+
+    return member->block_tokens ? (uint32_t)member->block_tokens : sim->options.block_tokens;
+}
+
 struct kvr_sim_worker_counts kvr_sim_worker_totals(const struct kvr_sim *sim, uint32_t worker)
 {
     const struct kvr_sim_worker *engine = sim->members[worker]->engine;

@@ -99,6 +99,8 @@ uint32_t kvr_sim_worker_count(const struct kvr_sim *sim);
 const char *kvr_sim_worker_name(const struct kvr_sim *sim, uint32_t worker);
 /* KVR_SIM_NOBODY for a stranger. */
 uint32_t kvr_sim_find_worker(const struct kvr_sim *sim, const char *name, size_t length);
+/* Of its cache; 0 before its first request. */
+uint32_t kvr_sim_worker_block_tokens(const struct kvr_sim *sim, uint32_t worker);
 struct kvr_sim_worker_counts kvr_sim_worker_totals(const struct kvr_sim *sim, uint32_t worker);
 
 /* Lets everything before time_ms happen. */

@@ -29,7 +29,7 @@ struct kvr_sim_result {
      * whole prompt. `pulled` came from another worker's memory. */
     uint64_t cached[KVR_MEDIUM_COUNT], pulled;
     uint64_t recomputed;     /* tokens computed for nothing: before a preemption or a failure */
-    uint64_t evicted_blocks; /* that its admission pushed out of the first medium */
+    uint64_t evicted_tokens; /* whole blocks that its admission pushed out of the first medium */
     uint32_t preemptions, attempts;
 };
 

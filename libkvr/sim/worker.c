@@ -390,7 +390,8 @@ static enum kvr_status admit(struct kvr_sim_worker *worker, bool *admitted, stru
     sequence->reported = 0;
     sequence->done = sequence->prompt;
     sequence->held_blocks = unnamed;
-    request->result.evicted_blocks += evicted_blocks(worker) - evicted;
+    request->result.evicted_tokens +=
+        (evicted_blocks(worker) - evicted) * worker->options.block_tokens;
     kvr_sim_queue_remove(&worker->waiting, request);
     kvr_sim_admitted_append(worker, request);
     status = kvr_held_add(&worker->held, request->ids, named, unnamed, error);

@@ -1,0 +1,523 @@
+/*
+ * kvr-sim: a virtual cluster of inference workers. The cluster is libkvr/sim's; here are the
+ * options and three things to do with it: simulate lines, compare policies, sweep the rate.
+ */
+#include "cmd/tool.h"
+#include "sim/stage.h"
+#include "sim/sweep.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct settings {
+    const char *workers, *engine, *policy, *link, *session, *compare, *sweep;
+    const char *model, *gpu, *cost_file;
+    struct kvr_text_list tiers;
+    struct kvr_capacity capacity;
+    uint64_t block_size, engine_block, batch_tokens, batch_requests, retries, closed, decoders;
+    uint64_t output_tokens, seed, reject_priority;
+    double rate, load_every_ms, timeout_ms, slo_ttft_ms, slo_tbt_ms, slo_share, compression;
+    double escape_abs, escape_rel, escape_share, drain_ms, load_ttl_ms, lease_ms, mfu;
+    bool events, reject, escape, pull, explain, derive_sessions, json, summary;
+};
+
+#define AT(member) offsetof(struct settings, member)
+
+static const struct kvr_option cluster_options[] = {
+    TOOL_OPTION_WORKERS(struct settings),
+    {0, "decoders", KVR_OPTION_COUNT, AT(decoders), "N",
+        "the last N workers only decode, the others only prefill", "0", NULL},
+    TOOL_OPTION_CAPACITY(struct settings,
+        "KV memory of a worker, where no worker line says it; without it, what the model leaves "
+        "free on the GPU",
+        NULL),
+    {0, "engine", KVR_OPTION_TEXT, AT(engine), "ENGINE",
+        "how a worker manages its prefix cache: block (leaf LRU), vllm, sglang, with parameters as "
+        "sglang:strategy=lfu; see kvr-engines(7)",
+        "block", "block|vllm|sglang|*"},
+    {0, "engine-block", KVR_OPTION_COUNT, AT(engine_block), "TOKENS",
+        "tokens in a block of the engine; 0: as the first request's", "0", NULL},
+    {0, "tier", KVR_OPTION_LIST, AT(tiers), "MEDIUM=CAPACITY[@LINK]",
+        "memory below the device: cpu=4000000, disk=1TiB@nvme5, or remote=... for one that all "
+        "workers share; several times",
+        NULL, NULL},
+    {0, "batch-tokens", KVR_OPTION_COUNT, AT(batch_tokens), "TOKENS",
+        "tokens that one engine step computes at most; longer prompts are cut into chunks", "8192",
+        NULL},
+    {0, "batch-requests", KVR_OPTION_COUNT, AT(batch_requests), "N",
+        "requests that run in one worker at most", "256", NULL},
+    {0, "link", KVR_OPTION_TEXT, AT(link), "LINK",
+        "the link between workers: a name of kvr-cost(5) or a bandwidth as 12.5GB/s", "rdma-200",
+        NULL},
+    {0, "compression", KVR_OPTION_REAL, AT(compression), "FACTOR",
+        "how many times smaller KV is on that link (CacheGen: 3.5 to 4.3)", "1", NULL},
+    {0, "retries", KVR_OPTION_COUNT, AT(retries), "N",
+        "times that a request is decided again after its worker failed", "1", NULL},
+    {0, "model", KVR_OPTION_TEXT, AT(model), "MODEL", "the model, see kvr-cost(5)",
+        KVR_COST_DEFAULT_MODEL, NULL},
+    {0, "gpu", KVR_OPTION_TEXT, AT(gpu), "GPU", "a worker's GPUs, as h100 or 8xh100",
+        KVR_COST_DEFAULT_GPU, NULL},
+    {0, "mfu", KVR_OPTION_REAL, AT(mfu), "SHARE",
+        "share of the GPU's peak that a prefill reaches; 0: the preset's", "0", NULL},
+    {0, "cost", KVR_OPTION_TEXT, AT(cost_file), "FILE",
+        "a cost file, as kvr-prefill --calibrate writes it", NULL, "<file>"},
+    {0},
+};
+
+static const struct kvr_option load_options[] = {
+    {0, "rate", KVR_OPTION_REAL, AT(rate), "FACTOR", "arrivals so many times as fast as the trace",
+        "1", NULL},
+    {0, "closed", KVR_OPTION_COUNT, AT(closed), "N",
+        "closed loop: the next request arrives when fewer than N are inside; 0: open", "0", NULL},
+    {0, "output-tokens", KVR_OPTION_COUNT, AT(output_tokens), "TOKENS",
+        "stands for an output length that the line does not tell", "256", NULL},
+    TOOL_OPTION_BLOCK_SIZE(struct settings, "512"),
+    {0, "derive-sessions", KVR_OPTION_FLAG, AT(derive_sessions), NULL,
+        "adds `session` to lines that name none, from their block ids", NULL, NULL},
+    {0, "load-every", KVR_OPTION_TIME_MS, AT(load_every_ms), "TIME",
+        "tells a load line of each worker so often; 0: never", "0", NULL},
+    {0, "slo-ttft", KVR_OPTION_TIME_MS, AT(slo_ttft_ms), "TIME",
+        "goal for the time to first token, of goodput and of --reject", NULL, NULL},
+    {0, "slo-tbt", KVR_OPTION_TIME_MS, AT(slo_tbt_ms), "TIME",
+        "goal for a request's mean time between tokens", NULL, NULL},
+    {0},
+};
+
+static const struct kvr_option output_options[] = {
+    {0, "events", KVR_OPTION_FLAG, AT(events), NULL,
+        "also writes done, load, stored, removed and cleared lines", NULL, NULL},
+    {0, "summary", KVR_OPTION_FLAG, AT(summary), NULL,
+        "one line of the table of --compare instead of request lines", NULL, NULL},
+    {0, "compare", KVR_OPTION_TEXT, AT(compare), "CHAIN,CHAIN...",
+        "simulates each of these policies and prints one table", NULL, NULL},
+    {0, "sweep", KVR_OPTION_TEXT, AT(sweep), "rate=FROM:TO[:STEP]",
+        "simulates each policy at these rates, prints the share within the SLO, and finds the "
+        "highest rate that meets it",
+        NULL, NULL},
+    {0, "slo-share", KVR_OPTION_REAL, AT(slo_share), "SHARE",
+        "a rate meets the SLO when this share of the requests does", "0.9", NULL},
+    {0, "json", KVR_OPTION_FLAG, AT(json), NULL, "NDJSON instead of a table", NULL, NULL},
+    {0},
+};
+
+static const struct kvr_option routing_options[] = {
+    {0, "policy", KVR_OPTION_TEXT, AT(policy), "CHAIN",
+        "decides in process by this policy, see kvr-policies(7)", KVR_ROUTE_DEFAULT_POLICY,
+        KVR_ROUTE_POLICY_NAMES "|*"},
+    {0, "reject", KVR_OPTION_FLAG, AT(reject), NULL,
+        "rejects what is predicted to miss --slo-ttft or --slo-tbt", NULL, NULL},
+    {0, "reject-priority", KVR_OPTION_COUNT, AT(reject_priority), "N",
+        "never rejects requests of a higher priority", "0", NULL},
+    {0, "escape", KVR_OPTION_FLAG, AT(escape), NULL,
+        "refuses a choice whose load is above the least by both --escape-abs and --escape-rel",
+        NULL, NULL},
+    {0, "escape-abs", KVR_OPTION_REAL, AT(escape_abs), "REQUESTS", "the absolute part of the gate",
+        "8", NULL},
+    {0, "escape-rel", KVR_OPTION_REAL, AT(escape_rel), "FACTOR", "the relative part of the gate",
+        "1.5", NULL},
+    {0, "escape-share", KVR_OPTION_REAL, AT(escape_share), "FACTOR",
+        "with --escape, also refuses a worker with so many times its fair share of recent requests "
+        "while another idles",
+        "2", NULL},
+    {0, "pull", KVR_OPTION_FLAG, AT(pull), NULL,
+        "fetches KV from a worker that holds more, where that takes less time than computing it",
+        NULL, NULL},
+    {0, "drain", KVR_OPTION_TIME_MS, AT(drain_ms), "TIME",
+        "a draining worker keeps its open sessions for so long", "60s", NULL},
+    {0, "load-ttl", KVR_OPTION_TIME_MS, AT(load_ttl_ms), "TIME", "a load line counts for so long",
+        "10s", NULL},
+    {0, "lease", KVR_OPTION_TIME_MS, AT(lease_ms), "TIME",
+        "a request whose done line never comes counts as load for so long", "10m", NULL},
+    {0, "session", KVR_OPTION_TEXT, AT(session), "EXPRESSION",
+        "where the session is; without it session, the conversation of chat_id, or user", NULL,
+        NULL},
+    {0, "seed", KVR_OPTION_COUNT, AT(seed), "N", "for policies with chance", "1", NULL},
+    {0, "explain", KVR_OPTION_FLAG, AT(explain), NULL,
+        "adds route.candidates: every candidate's numbers", NULL, NULL},
+    {0, "decision-timeout", KVR_OPTION_TIME_MS, AT(timeout_ms), "TIME",
+        "waits so long for each answer of a pipeline", "10s", NULL},
+    {0},
+};
+
+static const struct kvr_program program = {
+    .name = "kvr-sim",
+    .summary = "simulate a cluster of inference workers behind a routing policy",
+    .operands = "[-- PIPELINE] [FILE...]",
+    .description =
+        "Lets the requests of a trace arrive in virtual time at workers that are simulated "
+        "iteration by iteration, and writes each request with `route`, `cache` and `response`. "
+        "Decisions come from the pipeline given after --, real programs driven in lock step, or "
+        "from --policy in process: the same bytes either way.",
+    .examples =
+        "kvr-sim -w 8 --policy cost trace.jsonl\n"
+        "kvr-sim -w 8 -- 'kvr-match | kvr-route --policy cost' trace.jsonl\n"
+        "kvr-sim -w 8 --slo-ttft 2s --compare round-robin,session,cache-aware,cost trace.jsonl\n"
+        "kvr-sim -w 8 --slo-ttft 2s --compare round-robin,cost --sweep rate=1:8 trace.jsonl\n",
+};
+
+/* Everything that the three tasks need, made from the settings once. */
+struct setup {
+    struct settings settings;
+    struct tool tool;
+    struct kvr_sim_options sim;
+    struct kvr_desk_options desk;
+    struct kvr_parameter_value engine_values[KVR_SIM_PARAMETER_LIMIT];
+    struct kvr_sim_reader reader;
+    const char *command;
+    uint32_t workers; /* joined so far */
+};
+
+static enum kvr_status read_tier(const char *text, double kv_bytes, double compression,
+    struct kvr_sim_tier_options *tier, struct kvr_error *error)
+{
+    static const char *const links[KVR_MEDIUM_COUNT] = {NULL, "pcie5", "nvme4", "rdma-200"};
+    const char *equals = strchr(text, '='), *at = equals ? strchr(equals, '@') : NULL;
+    struct kvr_capacity capacity;
+    char amount[64];
+
+    tier->medium = KVR_MEDIUM_GPU;
+    for (int medium = KVR_MEDIUM_CPU; equals && medium < KVR_MEDIUM_COUNT; medium++) {
+        const char *name = kvr_medium_name((enum kvr_medium)medium);
+        if (strlen(name) == (size_t)(equals - text) && memcmp(name, text, strlen(name)) == 0)
+            tier->medium = (enum kvr_medium)medium;
+    }
+    size_t length = equals ? (at ? (size_t)(at - equals - 1) : strlen(equals + 1)) : 0;
+    if (tier->medium == KVR_MEDIUM_GPU || length == 0 || length >= sizeof amount)
+        return kvr_error_set(error, KVR_BAD_USAGE,
+            "--tier '%s' is not cpu=, disk= or remote= with a capacity", text);
+    memcpy(amount, equals + 1, length);
+    amount[length] = '\0';
+    enum kvr_status status = kvr_quantity_capacity(amount, &capacity, error);
+    if (status == KVR_OK && capacity.unit == KVR_BLOCKS)
+        status = kvr_error_set(error, KVR_BAD_USAGE, "a tier's capacity is tokens or bytes");
+    if (status == KVR_OK)
+        status = kvr_capacity_blocks(&capacity, 1, kv_bytes, &tier->capacity_tokens, error);
+    if (status == KVR_OK)
+        status = kvr_link_read(at ? at + 1 : links[tier->medium], &tier->link, error);
+    tier->compression = tier->medium == KVR_MEDIUM_REMOTE ? compression : 1;
+    return status;
+}
+
+static enum kvr_status make_cost(struct setup *setup, struct kvr_error *error)
+{
+    const struct settings *settings = &setup->settings;
+    struct kvr_cost *cost = &setup->sim.cost;
+    enum kvr_status status =
+        kvr_cost_preset(cost, settings->model, settings->gpu, settings->mfu, error);
+
+    if (status == KVR_OK && settings->cost_file)
+        status = kvr_cost_load(cost, settings->cost_file, error);
+    if (status != KVR_OK)
+        return status;
+    if (settings->capacity.amount)
+        return kvr_capacity_blocks(&settings->capacity,
+            settings->capacity.unit == KVR_BLOCKS ? settings->block_size : 1,
+            cost->kv_bytes_per_token, &setup->sim.capacity_tokens, error);
+    if (!(cost->kv_capacity_tokens >= 1))
+        return kvr_error_set(error, KVR_BAD_USAGE,
+            "%s leaves no memory for KV on %s; give -c, or more GPUs", settings->model,
+            settings->gpu);
+    setup->sim.capacity_tokens = (uint64_t)cost->kv_capacity_tokens;
+    return KVR_OK;
+}
+
+static enum kvr_status make_sim(struct setup *setup, struct kvr_error *error)
+{
+    const struct settings *settings = &setup->settings;
+    struct kvr_sim_options *sim = &setup->sim;
+
+    *sim = kvr_sim_defaults();
+    enum kvr_status status = make_cost(setup, error);
+    if (status == KVR_OK)
+        status = kvr_sim_engine_read(
+            settings->engine, &sim->engine, setup->engine_values, error);
+    if (status == KVR_OK)
+        status = kvr_link_read(settings->link, &sim->link, error);
+    if (status == KVR_OK && settings->tiers.count > KVR_SIM_TIER_LIMIT)
+        status = kvr_error_set(error, KVR_BAD_USAGE, "more than %d tiers", KVR_SIM_TIER_LIMIT);
+    for (size_t i = 0; status == KVR_OK && i < settings->tiers.count; i++)
+        status = read_tier(settings->tiers.items[i], sim->cost.kv_bytes_per_token,
+            settings->compression, &sim->tiers[i], error);
+    if (status == KVR_OK && settings->engine_block > 1 << 30)
+        status = kvr_error_set(error, KVR_BAD_USAGE, "--engine-block is out of range");
+    if (status != KVR_OK)
+        return status;
+    sim->engine_values = setup->engine_values;
+    sim->block_tokens = (uint32_t)settings->engine_block;
+    sim->batch_tokens = settings->batch_tokens;
+    sim->batch_requests = settings->batch_requests;
+    sim->tier_count = settings->tiers.count;
+    sim->compression = settings->compression;
+    sim->retries = settings->retries > 1000 ? 1000 : (uint32_t)settings->retries;
+    sim->load_every_ms = settings->load_every_ms;
+    sim->seed = settings->seed;
+    return KVR_OK;
+}
+
+static void make_desk(struct setup *setup)
+{
+    const struct settings *settings = &setup->settings;
+    struct kvr_router_options *router = &setup->desk.router;
+
+    setup->desk.cost = setup->sim.cost;
+    setup->desk.match = (struct kvr_match_options){.block_size = (uint32_t)settings->block_size,
+        .kv_bytes_per_token = setup->sim.cost.kv_bytes_per_token};
+    *router = kvr_router_defaults();
+    router->policy = settings->policy;
+    router->seed = settings->seed;
+    router->escape = settings->escape;
+    router->escape_abs = settings->escape_abs;
+    router->escape_rel = settings->escape_rel;
+    router->escape_share = settings->escape_share;
+    router->slo_ttft_ms = settings->reject ? settings->slo_ttft_ms : 0;
+    router->slo_tbt_ms = settings->reject ? settings->slo_tbt_ms : 0;
+    router->reject_priority =
+        settings->reject_priority > INT32_MAX ? INT32_MAX : (int32_t)settings->reject_priority;
+    router->pull = settings->pull;
+    router->link = setup->sim.link;
+    router->compression = settings->compression;
+    router->default_output_tokens = (double)settings->output_tokens;
+    router->load_ttl_ms = settings->load_ttl_ms;
+    router->lease_ms = settings->lease_ms;
+    router->drain_ms = settings->drain_ms;
+    router->explain = settings->explain;
+}
+
+static enum kvr_status make_setup(struct setup *setup, struct kvr_error *error)
+{
+    const struct settings *settings = &setup->settings;
+    bool compares = settings->compare || settings->sweep || settings->summary;
+
+    if (settings->block_size == 0 || settings->block_size > 1 << 30)
+        return kvr_error_set(error, KVR_BAD_USAGE, "--block-size is out of range");
+    if (!(settings->rate > 0 && settings->rate <= 1e6))
+        return kvr_error_set(error, KVR_BAD_USAGE, "--rate is above 0 and at most 1e6");
+    if (settings->reject && !(settings->slo_ttft_ms > 0 || settings->slo_tbt_ms > 0))
+        return kvr_error_set(error, KVR_BAD_USAGE, "--reject needs --slo-ttft or --slo-tbt");
+    if (settings->sweep && (settings->closed || !(settings->slo_ttft_ms > 0)))
+        return kvr_error_set(
+            error, KVR_BAD_USAGE, "--sweep needs an open loop and --slo-ttft");
+    if (setup->command && compares)
+        return kvr_error_set(error, KVR_BAD_USAGE,
+            "--compare, --sweep and --summary decide in process; no pipeline goes with them");
+    enum kvr_status status = make_sim(setup, error);
+    if (status != KVR_OK)
+        return status;
+    make_desk(setup);
+    setup->reader.block_tokens = (uint32_t)settings->block_size;
+    setup->reader.default_output = settings->output_tokens;
+    setup->reader.derive_sessions = settings->derive_sessions;
+    if (settings->session)
+        status = kvr_expression_create(&setup->reader.session, settings->session, error);
+    return status == KVR_OK ? kvr_sim_reader_init(&setup->reader, error) : status;
+}
+
+/* ── workers ── */
+
+struct joining {
+    struct setup *setup;
+    uint32_t expected;
+    enum kvr_status (*join)(
+        void *to, const struct kvr_worker_description *worker, struct kvr_error *error);
+    void *to;
+};
+
+static enum kvr_status count_worker(
+    void *context, const struct kvr_worker_description *worker, struct kvr_error *error)
+{
+    (void)worker;
+    (void)error;
+    ((struct joining *)context)->expected++;
+    return KVR_OK;
+}
+
+static enum kvr_status join_worker(
+    void *context, const struct kvr_worker_description *worker, struct kvr_error *error)
+{
+    struct joining *joining = context;
+    struct setup *setup = joining->setup;
+    struct kvr_worker_description whole = *worker;
+    uint64_t decoders = setup->settings.decoders;
+
+    if (!whole.capacity.amount) {
+        whole.capacity = (struct kvr_capacity){setup->sim.capacity_tokens, KVR_TOKENS};
+    } else if (whole.capacity.unit == KVR_BYTES) {
+        enum kvr_status status = kvr_capacity_blocks(&whole.capacity, 1,
+            setup->sim.cost.kv_bytes_per_token, &whole.capacity.amount, error);
+        if (status != KVR_OK)
+            return status;
+        whole.capacity.unit = KVR_TOKENS;
+    }
+    if (decoders)
+        whole.role = setup->workers + decoders >= joining->expected ? KVR_ROLE_DECODE
+                                                                   : KVR_ROLE_PREFILL;
+    setup->workers++;
+    return joining->join(joining->to, &whole, error);
+}
+
+static enum kvr_status join_workers(struct setup *setup,
+    enum kvr_status (*join)(
+        void *to, const struct kvr_worker_description *worker, struct kvr_error *error),
+    void *to, struct kvr_error *error)
+{
+    struct joining joining = {setup, 0, join, to};
+    const char *argument = setup->settings.workers;
+
+    if (!argument)
+        return KVR_OK;
+    enum kvr_status status = kvr_workers_each(argument, count_worker, &joining, error);
+    if (status == KVR_OK && setup->settings.decoders >= joining.expected &&
+        setup->settings.decoders)
+        return kvr_error_set(error, KVR_BAD_USAGE, "--decoders leaves no worker for prefill");
+    return status == KVR_OK ? kvr_workers_each(argument, join_worker, &joining, error) : status;
+}
+
+/* ── lines ── */
+
+static enum kvr_status join_stage(
+    void *to, const struct kvr_worker_description *worker, struct kvr_error *error)
+{
+    return kvr_stage_join(to, worker, error);
+}
+
+static enum kvr_status simulate(struct setup *setup, struct kvr_error *error)
+{
+    const struct settings *settings = &setup->settings;
+    struct tool *tool = &setup->tool;
+    const struct kvr_stage_options options = {
+        .sim = &setup->sim,
+        .desk = setup->command ? NULL : &setup->desk,
+        .command = setup->command,
+        .patience_ms = settings->timeout_ms,
+        .events = settings->events,
+        .pace = {.rate = settings->rate, .closed = settings->closed},
+        .slo = {settings->slo_ttft_ms, settings->slo_tbt_ms},
+    };
+    struct kvr_stage *stage = NULL;
+
+    enum kvr_status status =
+        kvr_stage_create(&options, &setup->reader, &tool->out, &stage, error);
+    if (status == KVR_OK)
+        status = join_workers(setup, join_stage, stage, error);
+    while (status == KVR_OK && tool_next(tool) == TOOL_LINE) {
+        status = kvr_stage_line(stage, &tool->line, error);
+        if (status == KVR_BAD_INPUT) {
+            tool_bad_line(tool, error);
+            status = KVR_OK;
+        }
+    }
+    if (status == KVR_OK && !tool_interrupted())
+        status = kvr_stage_end(stage, error);
+    kvr_stage_destroy(stage);
+    return status;
+}
+
+/* ── studies ── */
+
+static enum kvr_status join_trace(
+    void *to, const struct kvr_worker_description *worker, struct kvr_error *error)
+{
+    return kvr_sim_trace_change(to, worker, true, true, NAN, error);
+}
+
+static bool missing(struct kvr_value value)
+{
+    return value.type <= KVR_NULL;
+}
+
+static enum kvr_status keep_line(
+    struct setup *setup, struct kvr_sim_trace *trace, struct kvr_error *error)
+{
+    const struct kvr_line *line = &setup->tool.line;
+    struct kvr_worker_description worker;
+    struct kvr_sim_item *item;
+    double timestamp_ms;
+
+    if (!kvr_line_is_event(line)) {
+        enum kvr_status status =
+            kvr_sim_item_create(&setup->reader, line, NAN, &item, error);
+        return status == KVR_OK ? kvr_sim_trace_add(trace, item, error) : status;
+    }
+    if (!kvr_value_is(kvr_line_get(line, KVR_NAME_EVENT), "worker"))
+        return KVR_OK;
+    enum kvr_status status = kvr_worker_read(line, &setup->reader.scratch, &worker, error);
+    if (status == KVR_OK)
+        status = kvr_sim_timestamp(line, &timestamp_ms, error);
+    return status == KVR_OK
+               ? kvr_sim_trace_change(trace, &worker, !missing(kvr_line_get(line, KVR_NAME_ROLE)),
+                     !missing(kvr_line_get(line, KVR_NAME_WEIGHT)), timestamp_ms, error)
+               : status;
+}
+
+static enum kvr_status study(struct setup *setup, struct kvr_error *error)
+{
+    const struct settings *settings = &setup->settings;
+    struct tool *tool = &setup->tool;
+    struct kvr_sim_trace trace = {0};
+    const struct kvr_sim_sweep sweep = {
+        .study = {.sim = &setup->sim,
+            .desk = &setup->desk,
+            .pace = {.rate = settings->rate, .closed = settings->closed},
+            .slo = {settings->slo_ttft_ms, settings->slo_tbt_ms}},
+        .policies = settings->compare ? settings->compare : settings->policy,
+        .several = settings->compare != NULL,
+        .rates = settings->sweep,
+        .slo_share = settings->slo_share,
+        .json = settings->json,
+        .out = &tool->out.buffer,
+    };
+
+    enum kvr_status status = join_workers(setup, join_trace, &trace, error);
+    while (status == KVR_OK && tool_next(tool) == TOOL_LINE) {
+        status = keep_line(setup, &trace, error);
+        if (status == KVR_BAD_INPUT) {
+            tool_bad_line(tool, error);
+            status = KVR_OK;
+        }
+    }
+    if (status == KVR_OK && !tool_interrupted())
+        status = settings->sweep ? kvr_sim_sweep(&sweep, &trace, error)
+                                 : kvr_sim_compare(&sweep, &trace, error);
+    tool->out.whole = tool->out.buffer.length;
+    kvr_sim_trace_release(&trace);
+    return status;
+}
+
+/* The pipeline is what follows "--"; the rest of the command line is as everywhere. */
+static const char *take_pipeline(int *argc, char **argv)
+{
+    for (int i = 1; i + 1 < *argc; i++) {
+        if (strcmp(argv[i], "--") != 0)
+            continue;
+        const char *pipeline = argv[i + 1];
+        for (int j = i + 2; j <= *argc; j++)
+            argv[j - 1] = argv[j];
+        (*argc)--;
+        return pipeline;
+    }
+    return NULL;
+}
+
+int main(int argc, char **argv)
+{
+    static struct setup setup;
+    const struct kvr_option_group groups[] = {{"Cluster", cluster_options, &setup.settings},
+        {"Load", load_options, &setup.settings}, {"Output", output_options, &setup.settings},
+        {"Decisions", routing_options, &setup.settings}, {0}};
+    struct kvr_error error = {0};
+
+    setup.command = take_pipeline(&argc, argv);
+    int begun = tool_begin(&setup.tool, &program, groups, argc, argv);
+    if (begun >= 0)
+        return begun;
+    const struct settings *settings = &setup.settings;
+    enum kvr_status status = make_setup(&setup, &error);
+    if (status == KVR_OK)
+        status = settings->compare || settings->sweep || settings->summary
+                     ? study(&setup, &error)
+                     : simulate(&setup, &error);
+    if (status != KVR_OK)
+        tool_fail(&setup.tool, &error);
+    kvr_sim_reader_release(&setup.reader);
+    return tool_end(&setup.tool);
+}
