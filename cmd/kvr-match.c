@@ -11,6 +11,7 @@
 
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -363,10 +364,21 @@ static void load_state(struct match *match)
     kvr_matcher_loaded(match->matcher);
 }
 
+/* kvr-sim names the way back of the pipelines that it runs, so that they need not. */
+static void take_loop_of_environment(struct settings *settings)
+{
+    const char *loop = getenv("KVR_LOOP");
+
+    if (!settings->loop && loop && *loop && strcmp(settings->against, "any") != 0)
+        settings->loop = loop;
+}
+
 static enum kvr_status begin(struct match *match, struct kvr_error *error)
 {
     const struct settings *settings = &match->settings;
     struct kvr_match_options to;
+
+    take_loop_of_environment(&match->settings);
     enum kvr_status status = read_settings(settings, &to, error);
 
     tool_catch(SIGUSR1);

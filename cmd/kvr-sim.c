@@ -6,7 +6,7 @@
 #include "sim/stage.h"
 #include "sim/sweep.h"
 
-#include <stdlib.h>
+#include <math.h>
 #include <string.h>
 
 struct settings {
@@ -33,7 +33,7 @@ static const struct kvr_option cluster_options[] = {
         NULL),
     {0, "engine", KVR_OPTION_TEXT, AT(engine), "ENGINE",
         "how a worker manages its prefix cache: block (leaf LRU), vllm, sglang, with parameters as "
-        "sglang:strategy=lfu; see kvr-engines(7)",
+        "sglang(strategy=lfu); see kvr-engines(7)",
         "block", "block|vllm|sglang|*"},
     {0, "engine-block", KVR_OPTION_COUNT, AT(engine_block), "TOKENS",
         "tokens in a block of the engine; 0: as the first request's", "0", NULL},
@@ -161,7 +161,7 @@ struct setup {
     struct tool tool;
     struct kvr_sim_options sim;
     struct kvr_desk_options desk;
-    struct kvr_parameter_value engine_values[KVR_SIM_PARAMETER_LIMIT];
+    struct kvr_parameter_value engine_values[KVR_ENGINE_PARAMETERS_MOST];
     struct kvr_sim_reader reader;
     const char *command;
     uint32_t workers; /* joined so far */
@@ -229,8 +229,7 @@ static enum kvr_status make_sim(struct setup *setup, struct kvr_error *error)
     *sim = kvr_sim_defaults();
     enum kvr_status status = make_cost(setup, error);
     if (status == KVR_OK)
-        status = kvr_sim_engine_read(
-            settings->engine, &sim->engine, setup->engine_values, error);
+        status = kvr_engine_read(settings->engine, &sim->engine, setup->engine_values, error);
     if (status == KVR_OK)
         status = kvr_link_read(settings->link, &sim->link, error);
     if (status == KVR_OK && settings->tiers.count > KVR_SIM_TIER_LIMIT)
@@ -295,8 +294,7 @@ static enum kvr_status make_setup(struct setup *setup, struct kvr_error *error)
     if (settings->reject && !(settings->slo_ttft_ms > 0 || settings->slo_tbt_ms > 0))
         return kvr_error_set(error, KVR_BAD_USAGE, "--reject needs --slo-ttft or --slo-tbt");
     if (settings->sweep && (settings->closed || !(settings->slo_ttft_ms > 0)))
-        return kvr_error_set(
-            error, KVR_BAD_USAGE, "--sweep needs an open loop and --slo-ttft");
+        return kvr_error_set(error, KVR_BAD_USAGE, "--sweep needs an open loop and --slo-ttft");
     if (setup->command && compares)
         return kvr_error_set(error, KVR_BAD_USAGE,
             "--compare, --sweep and --summary decide in process; no pipeline goes with them");
@@ -342,15 +340,15 @@ static enum kvr_status join_worker(
     if (!whole.capacity.amount) {
         whole.capacity = (struct kvr_capacity){setup->sim.capacity_tokens, KVR_TOKENS};
     } else if (whole.capacity.unit == KVR_BYTES) {
-        enum kvr_status status = kvr_capacity_blocks(&whole.capacity, 1,
-            setup->sim.cost.kv_bytes_per_token, &whole.capacity.amount, error);
+        enum kvr_status status = kvr_capacity_blocks(
+            &whole.capacity, 1, setup->sim.cost.kv_bytes_per_token, &whole.capacity.amount, error);
         if (status != KVR_OK)
             return status;
         whole.capacity.unit = KVR_TOKENS;
     }
     if (decoders)
-        whole.role = setup->workers + decoders >= joining->expected ? KVR_ROLE_DECODE
-                                                                   : KVR_ROLE_PREFILL;
+        whole.role =
+            setup->workers + decoders >= joining->expected ? KVR_ROLE_DECODE : KVR_ROLE_PREFILL;
     setup->workers++;
     return joining->join(joining->to, &whole, error);
 }
@@ -395,8 +393,7 @@ static enum kvr_status simulate(struct setup *setup, struct kvr_error *error)
     };
     struct kvr_stage *stage = NULL;
 
-    enum kvr_status status =
-        kvr_stage_create(&options, &setup->reader, &tool->out, &stage, error);
+    enum kvr_status status = kvr_stage_create(&options, &setup->reader, &tool->out, &stage, error);
     if (status == KVR_OK)
         status = join_workers(setup, join_stage, stage, error);
     while (status == KVR_OK && tool_next(tool) == TOOL_LINE) {
@@ -434,8 +431,7 @@ static enum kvr_status keep_line(
     double timestamp_ms;
 
     if (!kvr_line_is_event(line)) {
-        enum kvr_status status =
-            kvr_sim_item_create(&setup->reader, line, NAN, &item, error);
+        enum kvr_status status = kvr_sim_item_create(&setup->reader, line, NAN, &item, error);
         return status == KVR_OK ? kvr_sim_trace_add(trace, item, error) : status;
     }
     if (!kvr_value_is(kvr_line_get(line, KVR_NAME_EVENT), "worker"))

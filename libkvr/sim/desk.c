@@ -206,6 +206,9 @@ enum kvr_status kvr_desk_decide(struct kvr_desk *desk, const struct kvr_desk_req
         .time_ms = isnan(route.now_ms) ? 0 : (int64_t)floor(route.now_ms),
     };
 
+    if (route.block_count)
+        text.blocks = (struct kvr_blocks){
+            request->space, route.block_ids, route.block_count, route.block_tokens};
     enum kvr_status status =
         match(desk, &text.blocks, text.time_ms, request->match_tokens, &route.match_count, error);
     if (status != KVR_OK)

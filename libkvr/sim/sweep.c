@@ -1,6 +1,7 @@
 #include "sim/sweep.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -54,8 +55,8 @@ static enum kvr_status run(const struct kvr_sim_sweep *sweep, const struct kvr_s
     return kvr_sim_study_run(&study, trace, outcome, error);
 }
 
-enum kvr_status kvr_sim_compare(const struct kvr_sim_sweep *sweep,
-    const struct kvr_sim_trace *trace, struct kvr_error *error)
+enum kvr_status kvr_sim_compare(
+    const struct kvr_sim_sweep *sweep, const struct kvr_sim_trace *trace, struct kvr_error *error)
 {
     struct policies *policies = malloc(sizeof *policies);
     enum kvr_status status =
@@ -65,8 +66,7 @@ enum kvr_status kvr_sim_compare(const struct kvr_sim_sweep *sweep,
         kvr_sim_table_head(sweep->out, policies->width);
     for (size_t i = 0; status == KVR_OK && i < policies->count; i++) {
         struct kvr_sim_outcome outcome;
-        status = run(
-            sweep, trace, policies->names[i], sweep->study.pace.rate, &outcome, error);
+        status = run(sweep, trace, policies->names[i], sweep->study.pace.rate, &outcome, error);
         if (status != KVR_OK)
             break;
         if (sweep->json) {
@@ -88,8 +88,7 @@ struct rates {
     size_t count;
 };
 
-static enum kvr_status read_rates(
-    const char *text, struct rates *rates, struct kvr_error *error)
+static enum kvr_status read_rates(const char *text, struct rates *rates, struct kvr_error *error)
 {
     double from = NAN, to = NAN, step = NAN;
     int used = 0;
@@ -110,7 +109,8 @@ static enum kvr_status read_rates(
     rates->count = 0;
     for (double rate = from; rate <= to * (1 + 1e-9); rate = from + step * (double)rates->count) {
         if (rates->count == RATE_LIMIT)
-            return kvr_error_set(error, KVR_BAD_USAGE, "--sweep takes at most %d steps", RATE_LIMIT);
+            return kvr_error_set(
+                error, KVR_BAD_USAGE, "--sweep takes at most %d steps", RATE_LIMIT);
         rates->values[rates->count++] = rate;
         if (step == 0)
             break;
@@ -122,9 +122,8 @@ struct point {
     double share, goodput, per_s; /* within the SLO; of these a second; arrivals a second */
 };
 
-static enum kvr_status measure(const struct kvr_sim_sweep *sweep,
-    const struct kvr_sim_trace *trace, const char *policy, double rate, struct point *point,
-    struct kvr_error *error)
+static enum kvr_status measure(const struct kvr_sim_sweep *sweep, const struct kvr_sim_trace *trace,
+    const char *policy, double rate, struct point *point, struct kvr_error *error)
 {
     struct kvr_sim_outcome outcome;
     enum kvr_status status = run(sweep, trace, policy, rate, &outcome, error);
@@ -182,7 +181,8 @@ static enum kvr_status sweep_policy(const struct kvr_sim_sweep *sweep,
         best = points[last];
         rate = rates->values[last];
         if (last + 1 < rates->count)
-            status = halve(sweep, trace, policy, rate, rates->values[last + 1], &rate, &best, error);
+            status =
+                halve(sweep, trace, policy, rate, rates->values[last + 1], &rate, &best, error);
     }
     if (status != KVR_OK || sweep->json)
         return status;
@@ -197,8 +197,8 @@ static enum kvr_status sweep_policy(const struct kvr_sim_sweep *sweep,
     return status;
 }
 
-enum kvr_status kvr_sim_sweep(const struct kvr_sim_sweep *sweep,
-    const struct kvr_sim_trace *trace, struct kvr_error *error)
+enum kvr_status kvr_sim_sweep(
+    const struct kvr_sim_sweep *sweep, const struct kvr_sim_trace *trace, struct kvr_error *error)
 {
     struct policies *policies = malloc(sizeof *policies);
     struct rates rates;
@@ -211,12 +211,11 @@ enum kvr_status kvr_sim_sweep(const struct kvr_sim_sweep *sweep,
         kvr_buffer_append_format(sweep->out, "%-*s", (int)policies->width, "in SLO at rate");
         for (size_t i = 0; i < rates.count; i++)
             kvr_buffer_append_format(sweep->out, " %7.3g", rates.values[i]);
-        kvr_buffer_append_format(sweep->out, " %10s %10s %9s\n", "highest", "requests/s",
-            "goodput/s");
+        kvr_buffer_append_format(
+            sweep->out, " %10s %10s %9s\n", "highest", "requests/s", "goodput/s");
     }
     for (size_t i = 0; status == KVR_OK && i < policies->count; i++)
-        status = sweep_policy(
-            sweep, trace, &rates, policies->names[i], policies->width, error);
+        status = sweep_policy(sweep, trace, &rates, policies->names[i], policies->width, error);
     free(policies);
     return status;
 }

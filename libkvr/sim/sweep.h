@@ -2,8 +2,8 @@
  * Studies over a trace: policies side by side, and the highest rate that each sustains.
  *
  * The goodput curve: the share of requests within the SLO at each rate of a range. It falls with
- * the rate, near enough, so the highest rate that meets the SLO lies between the last rate that does
- * and the next one; halving that interval finds it to a 64th of a step.
+ * the rate, near enough, so the highest rate that meets the SLO lies between the last rate that
+ * does and the next one; halving that interval finds it to a 64th of a step.
  */
 #ifndef KVR_SIM_SWEEP_H
 #define KVR_SIM_SWEEP_H
@@ -21,11 +21,11 @@ struct kvr_sim_sweep {
 };
 
 /* One row a policy. */
-enum kvr_status kvr_sim_compare(const struct kvr_sim_sweep *sweep,
-    const struct kvr_sim_trace *trace, struct kvr_error *error);
+enum kvr_status kvr_sim_compare(
+    const struct kvr_sim_sweep *sweep, const struct kvr_sim_trace *trace, struct kvr_error *error);
 
 /* One row a policy with the curve and the rate found. KVR_BAD_USAGE where `rates` is wrong. */
-enum kvr_status kvr_sim_sweep(const struct kvr_sim_sweep *sweep,
-    const struct kvr_sim_trace *trace, struct kvr_error *error);
+enum kvr_status kvr_sim_sweep(
+    const struct kvr_sim_sweep *sweep, const struct kvr_sim_trace *trace, struct kvr_error *error);
 
 #endif
