@@ -18,7 +18,7 @@
  * Time is passed in (ms, any origin, virtual or real); a step back counts as no step. No call
  * allocates for a request, except to grow with what is held. One index belongs to one thread.
  *
- * Memory: 36 bytes a (block, worker) plus 6.3 to 9.4 of table, whatever the number of workers.
+ * Memory: 36 bytes a (block, worker) plus 7 to 10.2 of table, whatever the number of workers.
  */
 #ifndef KVR_CACHE_INDEX_H
 #define KVR_CACHE_INDEX_H

@@ -134,6 +134,13 @@ static inline uint64_t kvr_index_holder_hash(uint64_t key, uint32_t worker)
     return kvr_mix64(key + (worker + 1) * UINT64_C(0x9e3779b97f4a7c15));
 }
 
+/* Where a record in use stands. */
+static inline uint64_t kvr_index_hash_of(const struct kvr_index *index, uint32_t record)
+{
+    const struct kvr_index_block *block = &index->block[record];
+    return block->holders ? block->key : kvr_index_holder_hash(block->key, block->worker);
+}
+
 static inline uint32_t kvr_index_home(const struct kvr_index *index, uint64_t hash)
 {
     return (uint32_t)(((hash >> 32) * index->bucket_count) >> 32);

@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-#define FILL_PERCENT 85u /* of the slots, before the table grows by half */
+#define FILL_PERCENT 76u /* of the slots, before the table grows by 7/16 */
 #define FIRST_BUCKETS 16u
 #define MAX_BUCKETS 357913941u /* 12 slots each: one for every record number */
 #define FIRST_RECORDS 1024u
@@ -61,15 +61,9 @@ static bool may_map(const struct kvr_index *index, const struct kvr_pages *pages
            index->options.max_memory_bytes;
 }
 
-static uint64_t hash_of(const struct kvr_index *index, uint32_t record)
-{
-    const struct kvr_index_block *block = &index->block[record];
-    return block->holders ? block->key : kvr_index_holder_hash(block->key, block->worker);
-}
-
 static bool grow_buckets(struct kvr_index *index)
 {
-    uint64_t count = index->bucket_count + (index->bucket_count + 1) / 2;
+    uint64_t count = index->bucket_count + (uint64_t)index->bucket_count * 7 / 16;
 
     if (count < FIRST_BUCKETS)
         count = FIRST_BUCKETS;
@@ -86,20 +80,19 @@ static bool grow_buckets(struct kvr_index *index)
     for (uint32_t record = 1; record < index->record_top; record++) {
         uint32_t ahead = record + REBUILD_AHEAD;
         if (ahead < index->record_top)
-            __builtin_prefetch(&index->buckets[kvr_index_home(index, hash_of(index, ahead))], 1);
+            __builtin_prefetch(
+                &index->buckets[kvr_index_home(index, kvr_index_hash_of(index, ahead))], 1);
         if (index->block[record].worker != KVR_INDEX_NOBODY)
-            slot_add(index, hash_of(index, record), record);
+            slot_add(index, kvr_index_hash_of(index, record), record);
     }
     return true;
 }
 
 static bool grow_records(struct kvr_index *index)
 {
-    uint64_t count = index->record_limit + index->record_limit / 16;
+    uint64_t count = index->record_limit + index->record_limit / 32, fit;
 
-    if (count < FIRST_RECORDS)
-        count = FIRST_RECORDS;
-    /* Small arrays double: a sixteenth of little would be many system calls. */
+    /* Small arrays double: a little more of little would be many system calls. */
     if (count < 16 * FIRST_RECORDS)
         count = index->record_limit ? 2 * (uint64_t)index->record_limit : FIRST_RECORDS;
     if (count > UINT32_MAX)
@@ -114,7 +107,11 @@ static bool grow_records(struct kvr_index *index)
         !kvr_pages_grow(&index->use_pages, count * sizeof *index->use))
         return false;
     index->use = index->use_pages.data;
-    index->record_limit = (uint32_t)count;
+    /* Pages were rounded up: use what they hold. */
+    count = index->block_pages.size_bytes / sizeof *index->block;
+    fit = index->use_pages.size_bytes / sizeof *index->use;
+    count = count < fit ? count : fit;
+    index->record_limit = count > UINT32_MAX ? UINT32_MAX : (uint32_t)count;
     if (!index->record_top)
         index->record_top = 1;
     return true;
@@ -152,9 +149,11 @@ static bool grow_scratch(struct kvr_index *index, size_t count)
 }
 
 /*
- * A look-up is two dependent cache misses, bucket and record. Those of a group do not depend on
- * each other: all buckets are asked for, then all records that a tag promises, and only then is
- * anything compared. Most blocks that are not held end at their bucket's tags.
+ * A look-up is two dependent cache misses, bucket and record, and two more where other workers hold
+ * the block too. Those of a group do not depend on each other: all buckets are asked for, then all
+ * records that a tag promises, then the slots of holders that are not heads (also where this worker
+ * is about to get one), and only then is the last compared. Most blocks that are not held end at
+ * their bucket's tags.
  */
 static void look_up_group(struct kvr_index *index, uint32_t worker, uint64_t space,
     const uint64_t *ids, size_t count, uint64_t *keys, uint32_t *records)
@@ -173,9 +172,16 @@ static void look_up_group(struct kvr_index *index, uint32_t worker, uint64_t spa
             __builtin_prefetch(&index->use[record], 1);
         }
     }
+    for (size_t i = 0; i < count; i++) {
+        if (!records[i])
+            continue;
+        records[i] = kvr_index_head(index, keys[i]);
+        if (records[i] && index->block[records[i]].worker != worker)
+            kvr_index_prefetch(index, kvr_index_holder_hash(keys[i], worker));
+    }
     for (size_t i = 0; i < count; i++)
         if (records[i])
-            records[i] = kvr_index_holder(index, kvr_index_head(index, keys[i]), keys[i], worker);
+            records[i] = kvr_index_holder(index, records[i], keys[i], worker);
 }
 
 bool kvr_index_look_up(struct kvr_index *index, uint32_t worker, const struct kvr_blocks *blocks)

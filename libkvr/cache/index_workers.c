@@ -226,12 +226,14 @@ bool kvr_index_worker_is_exact(const struct kvr_index *index, uint32_t worker)
 
 /* ---- losing blocks ---- */
 
-/* Those who lose one block often lose the next one too: have its lines on the way. */
+/* Those who lose one block often lose the next ones too: have their lines on the way. */
 static void prefetch_eviction(const struct kvr_index *index, uint32_t next)
 {
     uint32_t after = index->use[next].newer;
 
-    kvr_index_prefetch(index, index->block[next].key);
+    kvr_index_prefetch(index, kvr_index_hash_of(index, next));
+    if (!index->block[next].holders)
+        kvr_index_prefetch(index, index->block[next].key);
     __builtin_prefetch(&index->block[after]);
     __builtin_prefetch(&index->use[after]);
 }
