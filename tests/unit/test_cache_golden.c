@@ -1,7 +1,8 @@
 /*
  * The engines against runs of the real vLLM and SGLang cache managers: every hit, every evicted id
  * in its order, the pool's use, truncation, rejection, and the final free queue. Short slices of
- * the runs are in tests/data/engines; the full ones in $SHARED/engines, skipped where missing.
+ * the runs are in tests/data/engines; the full ones in $SHARED/engines, skipped where missing. The
+ * runs with a host tier (tiers_*.txt) are of the real tree too, its transfers taking no time.
  */
 #include "unit.h"
 
@@ -13,6 +14,42 @@
 struct told {
     struct id_list evicted;
 };
+
+/* A run of SGLang's tree with a host tier: a line of capacity, page size and parameters; then, a
+ * request, a line of its numbers and a line of what was hit and happened, in turn. */
+static void on_tier_removed(
+    void *context, enum kvr_medium medium, const uint64_t *ids, size_t count)
+{
+    id_push(context, 1);
+    id_push(context, medium);
+    id_push(context, count);
+    for (size_t i = 0; i < count; i++)
+        id_push(context, ids[i]);
+}
+
+static void on_tier_stored(void *context, enum kvr_medium medium, const uint64_t *parent,
+    const uint64_t *ids, size_t count)
+{
+    (void)parent;
+    on_tier_removed(context, medium, ids, count);
+    struct id_list *list = context;
+    list->items[list->count - count - 3] = 2;
+}
+
+static void read_numbers(FILE *file, struct id_list *list)
+{
+    static char line[1 << 16];
+    list->count = 0;
+    if (!fgets(line, sizeof line, file))
+        return;
+    char *end;
+    for (char *at = line;; at = end) {
+        long long number = strtoll(at, &end, 10);
+        if (end == at)
+            break;
+        id_push(list, (uint64_t)number);
+    }
+}
 
 static void on_removed(void *context, enum kvr_medium medium, const uint64_t *ids, size_t count)
 {
@@ -169,6 +206,72 @@ static void check_shared(const char *engine)
         skip();
 }
 
+static void check_tiers(const char *path)
+{
+    FILE *file = fopen(path, "r");
+    char parameters[200];
+    unsigned long long pages;
+    unsigned page_tokens;
+    struct kvr_parameter_value values[KVR_ENGINE_PARAMETERS_MOST];
+    const struct kvr_engine *engine;
+    struct kvr_error error = {0};
+    struct id_list asked = {0}, wanted = {0}, got = {0};
+    struct kvr_cache_sink sink = {&got, on_tier_removed, on_tier_stored, NULL};
+    struct kvr_cache *cache;
+    struct kvr_replay replay;
+    char text[240];
+    assert_non_null(file);
+    assert_int_equal(fscanf(file, "%llu %u %199s\n", &pages, &page_tokens, parameters), 3);
+    snprintf(text, sizeof text, "sglang(%s)", parameters);
+    if (kvr_engine_read(text, &engine, values, &error) != KVR_OK)
+        fail_msg("%s", error.text);
+    struct kvr_engine_options options = {
+        .capacity_blocks = pages, .block_tokens = page_tokens, .values = values, .sink = &sink};
+    assert_int_equal(kvr_cache_create(engine, &options, &cache, &error), KVR_OK);
+    assert_int_equal(kvr_replay_init(&replay, cache, 0, false, &error), KVR_OK);
+    size_t requests = 0;
+    for (;; requests++) {
+        read_numbers(file, &asked);
+        read_numbers(file, &wanted);
+        if (!wanted.count)
+            break;
+        size_t ids = (size_t)asked.items[3];
+        struct kvr_cache_request request = {.ids = asked.items + 4,
+            .id_count = ids,
+            .output_ids = asked.items + 5 + ids,
+            .output_id_count = (size_t)asked.items[4 + ids],
+            .input_tokens = asked.items[0],
+            .output_tokens = asked.items[1],
+            .block_tokens = page_tokens,
+            .priority = (int32_t)asked.items[2]};
+        struct kvr_replay_result result;
+        got.count = 0;
+        id_push(&got, 0);
+        id_push(&got, 0);
+        assert_int_equal(kvr_replay_request(&replay, &request, &result, &error), KVR_OK);
+        got.items[0] = result.rejected ? UINT64_MAX : result.hit_blocks[KVR_MEDIUM_GPU];
+        got.items[1] = result.rejected ? UINT64_MAX : result.hit_blocks[KVR_MEDIUM_CPU];
+        same_list(&got, &wanted, "numbers of hits and events", requests);
+    }
+    assert_int_equal(requests, 120);
+    fclose(file);
+    id_free(&asked);
+    id_free(&wanted);
+    id_free(&got);
+    kvr_replay_release(&replay);
+    kvr_cache_destroy(cache);
+}
+
+static void sglang_tiers(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 5; i++) {
+        char path[64];
+        snprintf(path, sizeof path, "tests/data/engines/tiers_%d.txt", i);
+        check_tiers(path);
+    }
+}
+
 static void vllm_slices(void **state)
 {
     (void)state;
@@ -200,6 +303,7 @@ int main(void)
         cmocka_unit_test(vllm_shared),
         cmocka_unit_test(sglang_slices),
         cmocka_unit_test(sglang_shared),
+        cmocka_unit_test(sglang_tiers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
