@@ -1,6 +1,7 @@
 # make            build every program            make check    set up, build, run all tests
 # make demo       set up, build, the main job    make bench    side-by-side timings (make bench-NAME)
 # make SAN=1 ...  ASan and UBSan build           make fuzz     libFuzzer for FUZZ_SECONDS each
+# make V=1 ...    shows the commands
 # make deps       install what is missing        make install  DESTDIR, prefix; make uninstall
 
 VERSION := 0.1.0
@@ -21,6 +22,9 @@ CFLAGS += -std=gnu11 -g $(OPTIMISE) $(WARNINGS) -ffunction-sections -fdata-secti
 CXXFLAGS += -std=c++17 -g $(OPTIMISE) $(WARNINGS) -fno-exceptions -fno-rtti -pthread
 LDFLAGS += -Wl,--as-needed -Wl,--gc-sections -pthread
 LIBS = -lsimdjson -ljq -lz -lcurl -lxxhash -lpcre2-8 -lmicrohttpd -lzmq -lmsgpackc -lopenblas -ldl -lm
+
+# One word a file; V=1 shows the whole command.
+say = $(if $(V),,@echo "  $(1) $(2)";)
 
 BUILD := build$(if $(SAN),/san)$(if $(BUILD_TAG),/$(BUILD_TAG))
 ifdef SAN
@@ -52,31 +56,31 @@ all: $(PROGRAMS) manuals
 
 $(BUILD)/%.c.o: %.c
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
+	$(call say,cc,$<)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
 
 $(BUILD)/%.cc.o: %.cc
 	@mkdir -p $(@D)
-	$(CXX) $(CPPFLAGS) $(CXXFLAGS) -MMD -MP -c -o $@ $<
+	$(call say,c++,$<)$(CXX) $(CPPFLAGS) $(CXXFLAGS) -MMD -MP -c -o $@ $<
 
 $(LIBRARY): $(LIBRARY_OBJECTS)
 	@rm -f $@
-	$(AR) rcs $@ $^
+	$(call say,ar,$@)$(AR) rcs $@ $^
 
 $(BUILD)/bin/%: $(BUILD)/cmd/%.c.o $(COMMON_OBJECTS) $(LIBRARY)
 	@mkdir -p $(@D)
-	$(CXX) -o $@ $(filter %.o,$^) $(LIBRARY) $(LDFLAGS) $(LIBS)
+	$(call say,link,$@)$(CXX) -o $@ $(filter %.o,$^) $(LIBRARY) $(LDFLAGS) $(LIBS)
 
 $(BUILD)/unit/%: $(BUILD)/tests/unit/%.c.o $(LIBRARY)
 	@mkdir -p $(@D)
-	$(CXX) -o $@ $< $(LIBRARY) $(LDFLAGS) -lcmocka $(LIBS)
+	$(call say,link,$@)$(CXX) -o $@ $< $(LIBRARY) $(LDFLAGS) -lcmocka $(LIBS)
 
 $(BUILD)/bench/%: $(BUILD)/tests/bench/%.c.o $(LIBRARY)
 	@mkdir -p $(@D)
-	$(CXX) -o $@ $< $(LIBRARY) $(LDFLAGS) $(LIBS)
+	$(call say,link,$@)$(CXX) -o $@ $< $(LIBRARY) $(LDFLAGS) $(LIBS)
 
 $(BUILD)/fuzz/%: $(BUILD)/tests/fuzz/%.c.o $(BUILD)/tests/fuzz/replay.c.o $(LIBRARY)
 	@mkdir -p $(@D)
-	$(CXX) -o $@ $(filter %.o,$^) $(LIBRARY) $(LDFLAGS) $(LIBS)
+	$(call say,link,$@)$(CXX) -o $@ $(filter %.o,$^) $(LIBRARY) $(LDFLAGS) $(LIBS)
 
 unit-tests: $(UNIT_TESTS)
 bench-programs: $(BENCHES)
