@@ -60,9 +60,7 @@ size_t chunk_store_bytes(const struct chunk_store *store)
         store->unused_capacity * sizeof *store->unused +
         store->scratch_capacity * sizeof *store->scratch +
         (store->slots.mask ? store->slots.mask + 1 : 0) * (sizeof *store->slots.slots + 1) +
-        kvr_handles_bytes(&store->handles, sizeof *store->live);
-    for (size_t i = 0; i < store->handles.size; i++)
-        bytes += store->live[i].capacity * sizeof *store->live->chain;
+        kvr_handles_bytes(&store->handles, sizeof *store->live) + store->live_bytes;
     return bytes;
 }
 
@@ -130,16 +128,18 @@ static enum kvr_status put(struct chunk_store *store, const uint64_t *parent, co
 }
 
 /* Remembers the ids that the request's output can fill. */
-static bool keep_chain(
-    struct chunk_live *live, const struct kvr_cache_request *request, size_t full)
+static bool keep_chain(struct chunk_store *store, struct chunk_live *live,
+    const struct kvr_cache_request *request, size_t full)
 {
     uint64_t reach = (request->input_tokens + request->output_tokens) / request->block_tokens;
     uint64_t more = reach > full ? reach - full : 0;
     live->count = (size_t)(more < request->output_id_count ? more : request->output_id_count);
+    size_t before = live->capacity;
     uint64_t *chain = kvr_grow(live->chain, &live->capacity, live->count, sizeof *chain);
     if (!chain)
         return false;
     live->chain = chain;
+    store->live_bytes += (live->capacity - before) * sizeof *chain;
     if (live->count)
         memcpy(chain, request->output_ids, live->count * sizeof *chain);
     return true;
@@ -158,7 +158,7 @@ enum kvr_status chunk_store_admit(struct kvr_cache *base, const struct kvr_cache
     store->live = slots;
     struct chunk_live *live = &slots[handle];
     live->count = live->next = 0;
-    if ((store->save_outputs && !keep_chain(live, request, full)) || !reserve(store, full)) {
+    if ((store->save_outputs && !keep_chain(store, live, request, full)) || !reserve(store, full)) {
         kvr_handles_give(&store->handles, handle);
         return kvr_error_memory(error);
     }

@@ -57,6 +57,7 @@ struct chunk_store {
 
     struct chunk_live *live;
     struct kvr_handles handles;
+    uint64_t live_bytes; /* of the live requests' chains */
     struct kvr_cache_stats stats;
 };
 

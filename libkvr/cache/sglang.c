@@ -46,6 +46,7 @@ struct sglang {
     uint64_t load_back_tokens;
     struct live *live;
     struct kvr_handles handles;
+    uint64_t live_bytes; /* of the live requests' chains */
 };
 
 enum {
@@ -130,18 +131,20 @@ static enum kvr_status sglang_create(const struct kvr_engine_options *options,
 }
 
 /* Copies the ids that the request can fill. */
-static enum kvr_status copy_chain(
-    struct live *live, const struct kvr_cache_request *request, struct kvr_error *error)
+static enum kvr_status copy_chain(struct sglang *cache, struct live *live,
+    const struct kvr_cache_request *request, struct kvr_error *error)
 {
     size_t full = kvr_cache_full_ids(request);
     uint64_t reach = (request->input_tokens + request->output_tokens) / request->block_tokens;
     uint64_t wanted = (uint64_t)full + request->output_id_count;
     live->chain_count = (size_t)(reach < wanted ? reach : wanted);
+    size_t before = live->chain_capacity;
     uint64_t *chain =
         kvr_grow(live->chain, &live->chain_capacity, live->chain_count, sizeof *chain);
     if (!chain)
         return kvr_error_memory(error);
     live->chain = chain;
+    cache->live_bytes += (live->chain_capacity - before) * sizeof *chain;
     size_t prompt = full < live->chain_count ? full : live->chain_count;
     if (prompt)
         memcpy(chain, request->ids, prompt * sizeof *chain);
@@ -177,7 +180,7 @@ static enum kvr_status sglang_admit(struct kvr_cache *base, const struct kvr_cac
         return kvr_error_memory(error);
     cache->live = slots;
     struct live *live = &slots[handle];
-    enum kvr_status status = copy_chain(live, request, error);
+    enum kvr_status status = copy_chain(cache, live, request, error);
     if (status == KVR_OK)
         status = sglang_tree_reserve(tree, live->chain_count, error);
     if (status != KVR_OK) {
@@ -378,9 +381,7 @@ static void sglang_stats(const struct kvr_cache *base, struct kvr_cache_stats *s
         tree->cell_capacity * sizeof *tree->cells + tree->bucket_count * sizeof *tree->buckets +
         kvr_order_bytes(&tree->leaves[0]) + kvr_order_bytes(&tree->leaves[1]) +
         tree->path_capacity * sizeof *tree->path + tree->told_capacity * sizeof *tree->told +
-        kvr_handles_bytes(&cache->handles, sizeof *cache->live);
-    for (size_t i = 0; i < cache->handles.size; i++)
-        stats->memory_bytes += cache->live[i].chain_capacity * sizeof *cache->live->chain;
+        kvr_handles_bytes(&cache->handles, sizeof *cache->live) + cache->live_bytes;
 }
 
 static void sglang_resident(

@@ -14,10 +14,12 @@
  * its head. Nothing is merged: the same block computed twice at once is two physical blocks with
  * one hash, the map keeps both, and the earliest cached answers.
  *
- * Layout. One struct of 40 bytes a block; block 0, vLLM's null block, is never allocated and serves
- * as the end of the queue's ring. The map is an array of bucket heads; a bucket chains blocks of
- * different ids (bucket_next), and behind the one in the chain hang its duplicates in the order in
- * which they were cached, a ring (twin_next, twin_previous). All of it is allocated once.
+ * Layout. One struct of 40 bytes a block. The queue is a ring through them; its end stands at 0, in
+ * the place of vLLM's null block, which is never given out. The blocks that were never used lie
+ * behind one another in the queue until they are, so one entry, FRESH, stands for all of them, and
+ * a pool that is larger than its trace costs what the trace needs. The map is an array of bucket
+ * heads; a bucket chains blocks of different ids (bucket_next), and behind the one in the chain
+ * hang its duplicates in the order in which they were cached, a ring (twin_next, twin_previous).
  *
  * Cost: O(1) a block for lookup, pop, push and caching; 40 bytes a block and 4 to 8 a bucket.
  */
@@ -27,11 +29,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { END = 0, FRESH = 1, FIRST = 2 };
+
 struct block {
     uint64_t id;
     uint32_t holders;                  /* live requests and pins */
     uint32_t pins;                     /* of these */
-    uint32_t next, previous;           /* in the free queue; 0 both ways: the queue's end */
+    uint32_t next, previous;           /* in the free queue */
     uint32_t bucket_next;              /* 0: end of the chain */
     uint32_t twin_next, twin_previous; /* ring of blocks with the same id */
     uint32_t hashed;
@@ -53,9 +57,12 @@ struct vllm {
     struct kvr_cache base;
     struct kvr_cache_sink sink;
     uint32_t block_tokens;
-    uint32_t usable; /* blocks 1 … usable */
+    uint32_t usable; /* blocks of the pool */
+    uint32_t used;   /* ever given out: FIRST … FIRST + used - 1 */
     uint32_t free;
     struct block *blocks;
+    size_t block_capacity;
+    uint64_t live_bytes; /* of the live requests' lists */
     uint32_t *buckets;
     uint32_t bucket_mask;
     struct live *live;
@@ -65,7 +72,7 @@ struct vllm {
 
 /* ── the queue ── */
 
-static void queue_insert(struct vllm *cache, uint32_t before, uint32_t index)
+static void queue_link(struct vllm *cache, uint32_t before, uint32_t index)
 {
     struct block *blocks = cache->blocks;
     uint32_t previous = blocks[before].previous;
@@ -73,15 +80,13 @@ static void queue_insert(struct vllm *cache, uint32_t before, uint32_t index)
     blocks[index].previous = previous;
     blocks[previous].next = index;
     blocks[before].previous = index;
-    cache->free++;
 }
 
-static void queue_remove(struct vllm *cache, uint32_t index)
+static void queue_unlink(struct vllm *cache, uint32_t index)
 {
     struct block *blocks = cache->blocks;
     blocks[blocks[index].previous].next = blocks[index].next;
     blocks[blocks[index].next].previous = blocks[index].previous;
-    cache->free--;
 }
 
 /* ── the map ── */
@@ -143,14 +148,58 @@ static void map_remove(struct vllm *cache, uint32_t index)
     cache->stats.resident_blocks[0]--;
 }
 
+static bool grow_map(struct vllm *cache)
+{
+    size_t old = cache->buckets ? (size_t)cache->bucket_mask + 1 : 0, count = old ? old : 16;
+    while (count < cache->block_capacity && count < (size_t)1 << 31)
+        count *= 2;
+    if (count == old)
+        return true;
+    uint32_t *from = cache->buckets, *to = calloc(count, sizeof *to);
+    if (!to)
+        return false;
+    cache->buckets = to;
+    cache->bucket_mask = (uint32_t)(count - 1);
+    for (size_t i = 0; i < old; i++) {
+        for (uint32_t index = from[i], next; index; index = next) {
+            uint32_t *bucket = bucket_of(cache, cache->blocks[index].id);
+            next = cache->blocks[index].bucket_next;
+            cache->blocks[index].bucket_next = *bucket;
+            *bucket = index;
+        }
+    }
+    free(from);
+    return true;
+}
+
 /* ── taking and giving back ── */
+
+/* Makes room for `more` blocks to be given out the first time. */
+static enum kvr_status reserve(struct vllm *cache, uint64_t more, struct kvr_error *error)
+{
+    uint64_t wanted = cache->used + more < cache->usable ? cache->used + more : cache->usable;
+    struct block *blocks =
+        kvr_grow(cache->blocks, &cache->block_capacity, (size_t)wanted + FIRST, sizeof *blocks);
+    if (!blocks)
+        return kvr_error_memory(error);
+    cache->blocks = blocks;
+    return grow_map(cache) ? KVR_OK : kvr_error_memory(error);
+}
 
 /* Takes the block at the head; the queue is not empty. Its id, if any, is evicted. */
 static uint32_t pop(struct vllm *cache)
 {
-    uint32_t index = cache->blocks[0].next;
+    uint32_t index = cache->blocks[END].next;
+    cache->free--;
+    if (index == FRESH) {
+        index = FIRST + cache->used++;
+        if (cache->used == cache->usable)
+            queue_unlink(cache, FRESH);
+        cache->blocks[index] = (struct block){.holders = 1};
+        return index;
+    }
     struct block *block = &cache->blocks[index];
-    queue_remove(cache, index);
+    queue_unlink(cache, index);
     block->holders = 1;
     if (block->hashed) {
         map_remove(cache, index);
@@ -163,8 +212,10 @@ static uint32_t pop(struct vllm *cache)
 
 static void hold(struct vllm *cache, uint32_t index)
 {
-    if (!cache->blocks[index].holders++)
-        queue_remove(cache, index);
+    if (cache->blocks[index].holders++)
+        return;
+    queue_unlink(cache, index);
+    cache->free--;
 }
 
 static void let_go(struct vllm *cache, uint32_t index)
@@ -172,7 +223,8 @@ static void let_go(struct vllm *cache, uint32_t index)
     struct block *block = &cache->blocks[index];
     if (--block->holders)
         return;
-    queue_insert(cache, block->hashed ? 0 : cache->blocks[0].next, index);
+    queue_link(cache, block->hashed ? END : cache->blocks[END].next, index);
+    cache->free++;
 }
 
 static void tell_stored(
@@ -184,11 +236,17 @@ static void tell_stored(
 
 /* ── a request's life ── */
 
+static uint64_t live_bytes(const struct live *live)
+{
+    return live->capacity * sizeof *live->blocks + live->chain_capacity * sizeof *live->chain;
+}
+
 /* Remembers the ids of the blocks from the prompt's partial one on, and makes room for `need`
  * blocks in all. */
-static enum kvr_status prepare(struct live *live, const struct kvr_cache_request *request,
-    size_t full, uint64_t need, struct kvr_error *error)
+static enum kvr_status prepare(struct vllm *cache, struct live *live,
+    const struct kvr_cache_request *request, size_t full, uint64_t need, struct kvr_error *error)
 {
+    uint64_t before = live_bytes(live);
     uint32_t *blocks = kvr_grow(live->blocks, &live->capacity, (size_t)need, sizeof *blocks);
     if (!blocks)
         return kvr_error_memory(error);
@@ -202,6 +260,7 @@ static enum kvr_status prepare(struct live *live, const struct kvr_cache_request
     if (!chain)
         return kvr_error_memory(error);
     live->chain = chain;
+    cache->live_bytes += live_bytes(live) - before;
     if (live->chain_count)
         memcpy(chain, request->output_ids, live->chain_count * sizeof *chain);
     live->first_in_chain = full;
@@ -243,8 +302,10 @@ static enum kvr_status vllm_admit(struct kvr_cache *base, const struct kvr_cache
         return kvr_error_memory(error);
     cache->live = slots;
     struct live *live = &slots[handle];
-    enum kvr_status status = prepare(live, request, full, wanted, error);
+    enum kvr_status status = prepare(cache, live, request, full, wanted, error);
     size_t hit = 0, idle = 0;
+    if (status == KVR_OK)
+        status = reserve(cache, wanted, error);
     if (status == KVR_OK) {
         for (; hit < limit; hit++) {
             uint32_t index = map_find(cache, request->ids[hit]);
@@ -308,11 +369,16 @@ static enum kvr_status vllm_output(struct kvr_cache *base, uint32_t handle, uint
         if (!inside) {
             if (!cache->free)
                 break;
+            enum kvr_status status = reserve(cache, 1, error);
+            if (status != KVR_OK)
+                return status;
+            uint64_t before = live_bytes(live);
             uint32_t *blocks =
                 kvr_grow(live->blocks, &live->capacity, live->count + 1, sizeof *blocks);
             if (!blocks)
                 return kvr_error_memory(error);
             live->blocks = blocks;
+            cache->live_bytes += live_bytes(live) - before;
             blocks[live->count++] = pop(cache);
         }
         uint64_t step = size - inside;
@@ -379,7 +445,7 @@ static void vllm_clear(struct kvr_cache *base)
     struct vllm *cache = (struct vllm *)base;
     uint64_t before = cache->stats.resident_blocks[0];
     bool all = cache->free == cache->usable;
-    for (uint32_t index = 1; index <= cache->usable; index++) {
+    for (uint32_t index = FIRST; index < FIRST + cache->used; index++) {
         struct block *block = &cache->blocks[index];
         if (!block->hashed || block->holders)
             continue;
@@ -398,12 +464,10 @@ static void vllm_stats(const struct kvr_cache *base, struct kvr_cache_stats *sta
     *stats = cache->stats;
     stats->free_blocks = cache->free;
     stats->capacity_blocks[0] = cache->usable;
-    stats->memory_bytes = sizeof *cache + ((uint64_t)cache->usable + 1) * sizeof *cache->blocks +
+    stats->memory_bytes = sizeof *cache + cache->block_capacity * sizeof *cache->blocks +
                           ((uint64_t)cache->bucket_mask + 1) * sizeof *cache->buckets +
-                          kvr_handles_bytes(&cache->handles, sizeof *cache->live);
-    for (size_t i = 0; i < cache->handles.size; i++)
-        stats->memory_bytes += cache->live[i].capacity * sizeof *cache->live->blocks +
-                               cache->live[i].chain_capacity * sizeof *cache->live->chain;
+                          kvr_handles_bytes(&cache->handles, sizeof *cache->live) +
+                          cache->live_bytes;
 }
 
 static void vllm_resident(
@@ -412,7 +476,7 @@ static void vllm_resident(
     const struct vllm *cache = (const struct vllm *)base;
     if (medium != KVR_MEDIUM_GPU)
         return;
-    for (uint32_t index = 1; index <= cache->usable; index++)
+    for (uint32_t index = FIRST; index < FIRST + cache->used; index++)
         if (cache->blocks[index].hashed)
             visit(context, cache->blocks[index].id);
 }
@@ -420,8 +484,13 @@ static void vllm_resident(
 static void vllm_walk_free(const struct kvr_cache *base, kvr_cache_visit_free *visit, void *context)
 {
     const struct vllm *cache = (const struct vllm *)base;
-    for (uint32_t index = cache->blocks[0].next; index; index = cache->blocks[index].next)
-        visit(context, cache->blocks[index].hashed, cache->blocks[index].id);
+    for (uint32_t index = cache->blocks[END].next; index != END;
+         index = cache->blocks[index].next) {
+        if (index != FRESH)
+            visit(context, cache->blocks[index].hashed, cache->blocks[index].id);
+        for (uint32_t i = cache->used; index == FRESH && i < cache->usable; i++)
+            visit(context, false, 0);
+    }
 }
 
 static void vllm_destroy(struct kvr_cache *base)
@@ -448,19 +517,14 @@ static enum kvr_status vllm_create(const struct kvr_engine_options *options,
     if (options->sink)
         cache->sink = *options->sink;
     cache->block_tokens = options->block_tokens;
-    cache->usable = (uint32_t)options->capacity_blocks;
-    uint64_t buckets = 8;
-    while (buckets < cache->usable)
-        buckets *= 2;
-    cache->bucket_mask = (uint32_t)(buckets - 1);
-    cache->blocks = calloc((size_t)cache->usable + 1, sizeof *cache->blocks);
-    cache->buckets = calloc(buckets, sizeof *cache->buckets);
-    if (!cache->blocks || !cache->buckets) {
+    cache->usable = cache->free = (uint32_t)options->capacity_blocks;
+    enum kvr_status status = reserve(cache, 0, error);
+    if (status != KVR_OK) {
         vllm_destroy(&cache->base);
-        return kvr_error_memory(error);
+        return status;
     }
-    for (uint32_t index = 1; index <= cache->usable; index++)
-        queue_insert(cache, 0, index);
+    cache->blocks[END] = (struct block){.next = END, .previous = END};
+    queue_link(cache, END, FRESH);
     *out = &cache->base;
     return KVR_OK;
 }

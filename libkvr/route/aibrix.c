@@ -3,7 +3,8 @@
  *
  * AIBrix's prefix-cache plugin asks three questions in turn:
  *
- *   most − least running > gate      only the least loaded workers stay in the race
+ *   most − least running > gate      only the least loaded workers stay in the race (newer sources
+ *                                    also ask for most > factor · (mean + 1), factor 2)
  *   by match, then by load           the first with load ≤ mean + sigma · standard deviation
  *   none such holds anything         the least loaded
  *
@@ -12,7 +13,7 @@
  */
 #include "route/choose.h"
 
-enum { GATE, SIGMA };
+enum { GATE, FACTOR, SIGMA };
 
 static const struct kvr_parameter parameters[] = {
     [GATE] = {.name = "gate",
@@ -21,6 +22,12 @@ static const struct kvr_parameter parameters[] = {
         .least = 0,
         .most = 1e9,
         .help = "loads further apart leave only the least loaded"},
+    [FACTOR] = {.name = "factor",
+        .kind = KVR_PARAMETER_NUMBER,
+        .initial = "0",
+        .least = 0,
+        .most = 1000,
+        .help = "and only when the most is above so many times mean + 1 (newer sources: 2)"},
     [SIGMA] = {.name = "sigma",
         .kind = KVR_PARAMETER_NUMBER,
         .initial = "1",
@@ -30,15 +37,15 @@ static const struct kvr_parameter parameters[] = {
 };
 
 struct aibrix {
-    double gate, sigma;
+    double gate, factor, sigma;
 };
 
 static enum kvr_status init(
     void *state, const struct kvr_route_setup *setup, struct kvr_error *error)
 {
     (void)error;
-    *(struct aibrix *)state =
-        (struct aibrix){setup->values[GATE].number, setup->values[SIGMA].number};
+    *(struct aibrix *)state = (struct aibrix){
+        setup->values[GATE].number, setup->values[FACTOR].number, setup->values[SIGMA].number};
     return KVR_OK;
 }
 
@@ -47,9 +54,9 @@ static bool decide(
 {
     const struct aibrix *limits = state;
     struct kvr_route_spread spread = kvr_route_spread(view);
-    double most_load = spread.most - spread.least > limits->gate
-                           ? spread.least
-                           : spread.mean + limits->sigma * spread.deviation;
+    bool apart = spread.most - spread.least > limits->gate &&
+                 spread.most > limits->factor * (spread.mean + 1);
+    double most_load = apart ? spread.least : spread.mean + limits->sigma * spread.deviation;
     uint32_t best = KVR_NO_WORKER, longest = 0;
     double least = INFINITY;
 
@@ -75,7 +82,8 @@ static bool decide(
 const struct kvr_route_policy kvr_route_aibrix = {
     .name = "aibrix",
     .summary = "the best match with a load of at most mean + one standard deviation",
-    .formula = "If most − least load > gate: the candidates are the least loaded workers only. "
+    .formula = "If most − least load > gate and most > factor · (mean + 1): the candidates are the "
+               "least loaded workers only. "
                "Then, by longest match and among equals by load, the first with load ≤ mean + "
                "sigma · standard deviation; where none holds anything, the least loaded.",
     .source = "AIBrix, pkg/plugins/gateway/algorithms/prefix_cache.go, and its constants.",

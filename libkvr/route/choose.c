@@ -54,17 +54,43 @@ uint32_t kvr_route_best_match(const struct kvr_route_view *view)
     return best;
 }
 
+/*
+ * Tiers hold a prefix in their order: eviction moves leaves down first, so what lies in host memory
+ * follows what is on the device, and so on. So there are four ways to get the prompt: from the
+ * device alone, or reading down to host memory, disk, remote storage; the rest is computed.
+ */
+struct kvr_route_plan kvr_route_plan_prompt(const struct kvr_route_view *view, uint32_t worker)
+{
+    const struct kvr_route_match *match = &view->matched[worker];
+    const uint32_t below[] = {match->host, match->disk, match->remote};
+    uint64_t slower = (uint64_t)match->host + match->disk + match->remote;
+    uint32_t held = slower < match->tokens ? match->tokens - (uint32_t)slower : 0;
+    struct kvr_route_plan best = {kvr_route_prefill_ms(view, worker, held), 0, 0, KVR_MEDIUM_GPU};
+    struct kvr_route_plan plan = {0};
+
+    for (int tier = 0; tier < 3; tier++) {
+        uint32_t left = match->tokens - held, tokens = below[tier] < left ? below[tier] : left;
+        if (tokens == 0)
+            continue;
+        held += tokens;
+        plan.loaded += tokens;
+        plan.load_ms += kvr_cost_transfer_ms(
+            view->cost, &view->tier_links[tier], tier == 2 ? view->compression : 1, tokens);
+        plan.ms = plan.load_ms + kvr_route_prefill_ms(view, worker, held);
+        plan.medium = (enum kvr_medium)(KVR_MEDIUM_CPU + tier);
+        if (plan.ms < best.ms)
+            best = plan;
+    }
+    return best;
+}
+
 double kvr_route_prompt_ms(const struct kvr_route_view *view, uint32_t worker)
 {
     const struct kvr_route_match *match = &view->matched[worker];
-    double ms = kvr_route_prefill_ms(view, worker, match->tokens);
 
-    if (match->host | match->disk | match->remote)
-        ms += kvr_cost_transfer_ms(view->cost, &view->tier_links[0], 1, match->host) +
-              kvr_cost_transfer_ms(view->cost, &view->tier_links[1], 1, match->disk) +
-              kvr_cost_transfer_ms(
-                  view->cost, &view->tier_links[2], view->compression, match->remote);
-    return ms;
+    return match->host | match->disk | match->remote
+               ? kvr_route_plan_prompt(view, worker).ms
+               : kvr_route_prefill_ms(view, worker, match->tokens);
 }
 
 double kvr_route_pulled_ms(
@@ -85,11 +111,14 @@ double kvr_route_pulled_ms(
     return fetched_ms;
 }
 
-double kvr_route_tbt_ms(const struct kvr_route_view *view, uint32_t worker)
+double kvr_route_tbt_ms(const struct kvr_route_view *view, uint32_t worker, double after_ms)
 {
-    double context = (double)kvr_worker_tokens(view->fleet, worker) + view->request->input_tokens +
-                     kvr_route_output_tokens(view);
+    const struct kvr_worker *w = &view->fleet->workers[worker];
+    double left_ms = w->outstanding ? w->end_sum_ms / w->outstanding - view->fleet->now_ms : 0;
+    double stay = left_ms > 0 ? fmax(0, 1 - after_ms / (2 * left_ms)) : 1;
+    double context = (double)kvr_worker_tokens(view->fleet, worker) * stay +
+                     view->request->input_tokens + kvr_route_output_tokens(view);
+    double sequences = 1 + kvr_worker_load(view->fleet, worker) * stay;
 
-    return kvr_cost_decode_ms(view->cost, 1.0 + kvr_worker_load(view->fleet, worker), context) /
-           view->fleet->workers[worker].weight;
+    return kvr_cost_decode_ms(view->cost, sequences, context) / w->weight;
 }

@@ -53,8 +53,18 @@ static inline double kvr_route_prefill_ms(
            view->fleet->workers[worker].weight;
 }
 
-/* The same with what loading the match from slower tiers takes. */
+/* The same with loading from slower tiers where that is faster than computing. */
 double kvr_route_prompt_ms(const struct kvr_route_view *view, uint32_t worker);
+
+/* How a worker would best get the prompt's KV from what it holds in its tiers. */
+struct kvr_route_plan {
+    double ms;              /* loading and computing */
+    uint32_t loaded;        /* tokens taken from slower tiers */
+    double load_ms;         /* of ms, what they take */
+    enum kvr_medium medium; /* the slowest tier read; gpu: none */
+};
+
+struct kvr_route_plan kvr_route_plan_prompt(const struct kvr_route_view *view, uint32_t worker);
 
 /* Predicted ms to have the prompt's KV when the missing part of what another worker holds may be
  * fetched over the link: the smaller of prompt_ms and fetching; *pulled tells the tokens fetched,
@@ -69,7 +79,10 @@ static inline double kvr_route_output_tokens(const struct kvr_route_view *view)
                                         : view->default_output_tokens;
 }
 
-/* Predicted time between tokens on a worker with one more request of this size. */
-double kvr_route_tbt_ms(const struct kvr_route_view *view, uint32_t worker);
+/* Predicted time between tokens on a worker with one more request of this size, `after_ms` from now
+ * when its prefill is over. Of the requests there now the part after_ms / (2 · mean time left) will
+ * have ended by then, as if the times left were even between 0 and twice their mean (Mooncake's
+ * early rejection based on prediction). */
+double kvr_route_tbt_ms(const struct kvr_route_view *view, uint32_t worker, double after_ms);
 
 #endif

@@ -7,7 +7,8 @@
 #define NONE UINT32_MAX
 
 struct kvr_placement {
-    double end_ms;         /* ends by itself then: the key of the heap */
+    double end_ms; /* ends by itself then: the key of the heap */
+    double predicted_end_ms;
     double prefill_end_ms; /* as predicted when placed … */
     double shift_ms;       /* … when the worker's backlog_shift_ms was this */
     uint64_t id;           /* 0: not in by_id */
@@ -142,6 +143,7 @@ void kvr_fleet_set_state(struct kvr_fleet *fleet, uint32_t worker, enum kvr_work
         w->epoch++;
         w->outstanding = w->waiting = 0;
         w->outstanding_tokens = 0;
+        w->end_sum_ms = 0;
         w->backlog_end_ms = fleet->now_ms;
         w->report_until_ms = -INFINITY;
         w->kv_usage = NAN;
@@ -228,6 +230,9 @@ static void end_placement(struct kvr_fleet *fleet, uint32_t index)
     if (placement->epoch == worker->epoch) {
         worker->outstanding--;
         worker->outstanding_tokens -= (int64_t)placement->tokens;
+        worker->end_sum_ms -= placement->predicted_end_ms;
+        if (worker->outstanding == 0)
+            worker->end_sum_ms = 0; /* no rounding stays behind */
     }
     if (placement->id)
         kvr_u64_map_remove(&fleet->by_id, placement->id, NULL);
@@ -323,6 +328,7 @@ static uint32_t count_placement(struct kvr_fleet *fleet, const struct kvr_placem
     fleet->pool[index].shift_ms = worker->backlog_shift_ms;
     worker->outstanding++;
     worker->outstanding_tokens += (int64_t)placement->tokens;
+    worker->end_sum_ms += placement->predicted_end_ms;
     heap_up(fleet, fleet->heap_count++, index);
     return index;
 }
@@ -331,12 +337,13 @@ bool kvr_fleet_place(struct kvr_fleet *fleet, const struct kvr_placement_request
 {
     struct kvr_worker *worker = &fleet->workers[request->worker];
     double prefill_end_ms = fmax(fleet->now_ms, worker->backlog_end_ms) + request->prefill_ms;
-    double end_ms =
-        fleet->done_seen ? fleet->now_ms + fleet->lease_ms : prefill_end_ms + request->decode_ms;
+    double predicted_end_ms = prefill_end_ms + request->decode_ms;
+    double end_ms = fleet->done_seen ? fleet->now_ms + fleet->lease_ms : predicted_end_ms;
     bool apart =
         request->decode_worker != KVR_NO_WORKER && request->decode_worker != request->worker;
     struct kvr_placement placement = {
         .end_ms = apart ? prefill_end_ms : end_ms,
+        .predicted_end_ms = apart ? prefill_end_ms : predicted_end_ms,
         .prefill_end_ms = prefill_end_ms,
         .id = apart ? 0 : request->id,
         .tokens = request->tokens,
@@ -354,6 +361,7 @@ bool kvr_fleet_place(struct kvr_fleet *fleet, const struct kvr_placement_request
     uint32_t index = count_placement(fleet, &placement);
     if (apart) {
         placement.end_ms = end_ms;
+        placement.predicted_end_ms = predicted_end_ms;
         placement.prefill_end_ms = -INFINITY;
         placement.id = request->id;
         placement.worker = request->decode_worker;

@@ -42,6 +42,7 @@ struct kvr_worker {
     int32_t correction;         /* from the last report, see above */
     int64_t outstanding_tokens; /* input + output tokens of these */
     int64_t token_correction;
+    double end_sum_ms;        /* sum of the predicted ends of the outstanding */
     double report_until_ms;   /* the report counts before this time */
     double backlog_end_ms;    /* the prefills placed here are predicted to end */
     double backlog_shift_ms;  /* by how much `done` has moved that forward, in all */

@@ -55,14 +55,14 @@ static double transfer_ms(const struct kvr_route_view *view, uint32_t worker)
         view->best_matched - view->matched[worker].tokens);
 }
 
-static uint32_t fastest_decoder(const struct kvr_route_view *view)
+static uint32_t fastest_decoder(const struct kvr_route_view *view, double after_ms)
 {
     uint32_t best = KVR_NO_WORKER;
     double least = INFINITY;
 
     for (uint32_t i = 0; i < view->fleet->decode_count; i++) {
         uint32_t worker = view->fleet->decode[i];
-        double tbt_ms = kvr_route_tbt_ms(view, worker);
+        double tbt_ms = kvr_route_tbt_ms(view, worker, after_ms);
         if (tbt_ms < least || (tbt_ms == least && kvr_route_rested(view, worker, best))) {
             best = worker;
             least = tbt_ms;
@@ -98,12 +98,13 @@ static bool decide(
     decision->worker = best;
     decision->reason = view->matched[best].tokens ? KVR_ROUTE_CACHE_MATCH : KVR_ROUTE_EXPLORE;
     if (past_threshold(mooncake, view, best)) {
-        decision->pull = (struct kvr_route_pull){kvr_route_best_match(view),
-            view->best_matched - view->matched[best].tokens, transfer_ms(view, best)};
+        decision->pull = (struct kvr_route_pull){.from = kvr_route_best_match(view),
+            .tokens = view->best_matched - view->matched[best].tokens,
+            .ms = transfer_ms(view, best)};
         decision->reason = KVR_ROUTE_REPLICATE;
     }
     if (view->fleet->workers[best].role == KVR_ROLE_PREFILL)
-        decision->decode_worker = fastest_decoder(view);
+        decision->decode_worker = fastest_decoder(view, least);
     return true;
 }
 

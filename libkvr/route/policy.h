@@ -17,6 +17,7 @@
 
 #include "base/parameter.h"
 #include "base/random.h"
+#include "cache/engine.h"
 #include "cost/cost.h"
 #include "route/fleet.h"
 
@@ -86,9 +87,10 @@ enum kvr_route_reason {
 const char *kvr_route_reason_name(enum kvr_route_reason reason);
 
 struct kvr_route_pull {
-    uint32_t from;   /* KVR_NO_WORKER: nothing is pulled */
+    uint32_t from;   /* KVR_NO_WORKER: nothing is pulled; the worker itself: from its own tiers */
     uint32_t tokens; /* fetched from there */
     double ms;
+    enum kvr_medium medium; /* own tiers: the slowest one read; another worker: gpu */
 };
 
 struct kvr_route_decision {

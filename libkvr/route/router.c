@@ -237,16 +237,13 @@ static void choose(struct kvr_router *router, const struct kvr_route_view *view,
     }
 }
 
-/*
- * Fetch what another worker holds and this one does not, when moving it takes less time than
- * computing it (LMCache's least-loaded + pull, Mooncake's transfer). Any worker that is not down
- * may give, draining ones too.
- */
-static void consider_pull(const struct kvr_router *router, const struct kvr_route_view *view,
-    struct kvr_route_decision *decision)
+/* The worker that is not down and holds most of the prompt, more than `own` tokens; draining ones
+ * may give too. */
+static uint32_t fullest_holder(
+    const struct kvr_router *router, const struct kvr_route_view *view, uint32_t own)
 {
     const struct kvr_route_request *request = view->request;
-    uint32_t own = view->matched[decision->worker].tokens, best = KVR_NO_WORKER, most = own;
+    uint32_t best = KVR_NO_WORKER, most = own;
 
     for (uint32_t i = 0; i < request->match_count; i++) {
         uint32_t worker = request->matches[i].worker;
@@ -256,15 +253,30 @@ static void consider_pull(const struct kvr_router *router, const struct kvr_rout
             most = view->matched[worker].tokens;
         }
     }
-    if (best == KVR_NO_WORKER)
-        return;
-    double transfer_ms = kvr_cost_transfer_ms(
-        view->cost, &router->options.link, router->options.compression, most - own);
-    double saved_ms = kvr_route_prefill_ms(view, decision->worker, own) -
-                      kvr_route_prefill_ms(view, decision->worker, most);
-    if (transfer_ms < saved_ms) {
-        decision->pull = (struct kvr_route_pull){best, most - own, transfer_ms};
+    return best;
+}
+
+/*
+ * Computing, reading down the worker's own tiers, or fetching what another worker holds: whichever
+ * takes the least time (LMCache's least-loaded + pull). What is not computed is said in `pull`.
+ */
+static void consider_pull(const struct kvr_router *router, const struct kvr_route_view *view,
+    struct kvr_route_decision *decision)
+{
+    uint32_t own = view->matched[decision->worker].tokens, pulled = 0;
+    struct kvr_route_plan plan = kvr_route_plan_prompt(view, decision->worker);
+    uint32_t holder = fullest_holder(router, view, own);
+
+    if (holder != KVR_NO_WORKER)
+        kvr_route_pulled_ms(view, decision->worker, view->matched[holder].tokens, &pulled);
+    if (pulled) {
+        decision->pull = (struct kvr_route_pull){.from = holder,
+            .tokens = pulled,
+            .ms = kvr_cost_transfer_ms(view->cost, view->link, view->compression, pulled)};
         decision->reason = KVR_ROUTE_PULL;
+    } else if (plan.loaded) {
+        decision->pull =
+            (struct kvr_route_pull){decision->worker, plan.loaded, plan.load_ms, plan.medium};
     }
 }
 
@@ -272,16 +284,18 @@ static void predict(const struct kvr_route_view *view, struct kvr_route_decision
 {
     uint32_t worker = decision->worker;
     uint32_t decoder = decision->decode_worker == KVR_NO_WORKER ? worker : decision->decode_worker;
+    bool fetched = decision->pull.from != KVR_NO_WORKER && decision->pull.from != worker;
 
     decision->matched = view->matched[worker].tokens;
     decision->queue_ms = kvr_worker_queue_ms(view->fleet, worker);
-    if (decision->pull.from == KVR_NO_WORKER)
-        decision->prefill_ms = kvr_route_prompt_ms(view, worker);
-    else
+    if (fetched)
         decision->prefill_ms =
             kvr_route_prefill_ms(view, worker, decision->matched + decision->pull.tokens);
-    decision->ttft_ms = decision->queue_ms + decision->prefill_ms + decision->pull.ms;
-    decision->tbt_ms = kvr_route_tbt_ms(view, decoder);
+    else
+        decision->prefill_ms = kvr_route_prompt_ms(view, worker);
+    decision->ttft_ms =
+        decision->queue_ms + decision->prefill_ms + (fetched ? decision->pull.ms : 0);
+    decision->tbt_ms = kvr_route_tbt_ms(view, decoder, decision->ttft_ms);
 }
 
 /* The decode worker of a prefill worker: the one with the fewest tokens for its weight. */
@@ -351,7 +365,7 @@ static enum kvr_status place(struct kvr_router *router, const struct kvr_route_v
         .worker = decision->worker,
         .decode_worker = decision->decode_worker,
         .tokens = view->request->input_tokens + (uint64_t)output_tokens,
-        .prefill_ms = decision->prefill_ms + decision->pull.ms,
+        .prefill_ms = decision->ttft_ms - decision->queue_ms,
         .decode_ms = output_tokens * decision->tbt_ms,
     };
 

@@ -437,6 +437,11 @@ void kvr_route_write(const struct kvr_fleet *fleet, const struct kvr_route_decis
         kvr_buffer_append_text(out, ",\"tokens\":");
         kvr_buffer_append_u64(out, decision->pull.tokens);
         write_ms(",\"ms\":", decision->pull.ms, out);
+        if (decision->pull.medium != KVR_MEDIUM_GPU) {
+            kvr_buffer_append_text(out, ",\"medium\":\"");
+            kvr_buffer_append_text(out, kvr_medium_name(decision->pull.medium));
+            kvr_buffer_append_byte(out, '"');
+        }
         kvr_buffer_append_byte(out, '}');
     }
     if (decision->reason == KVR_ROUTE_REJECTED && !isnan(decision->retry_after_ms))

@@ -1,23 +1,37 @@
 #!/bin/sh
 # Routing, one pinned core: in process (match + route + learn) for every policy on 8 and 256 workers,
-# then kvr-route alone as a program.
+# then kvr-route alone as a program, then the closed loop of three programs through a FIFO. Programs
+# run five times; the best and the worst are printed.
 set -eu
 cd "$(dirname "$0")/../.."
 trace=${SHARED:-../shared}/traces/mooncake_conversation.jsonl.gz
 [ -e "$trace" ] || trace=tests/data/mooncake_conversation_1k.jsonl.gz
-plain=$(mktemp)
-trap 'rm -f "$plain"' EXIT
-zcat "$trace" >"$plain"
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+mkfifo "$folder/loop"
+zcat "$trace" >"$folder/once"
+for _ in 1 2 3 4 5; do zcat "$trace" "$trace" "$trace" "$trace"; done >"$folder/twenty"
 
-taskset -c 0 build/bench/bench_route "$plain"
+# best NAME FILE COMMAND...: lines of FILE a second
+best() {
+    name=$1 lines=$(wc -l <"$2") most=0 least=0
+    shift 2
+    for _ in 1 2 3 4 5; do
+        start=$(date +%s%N)
+        "$@" >/dev/null
+        rate=$((lines * 1000000000 / ($(date +%s%N) - start)))
+        [ "$rate" -gt "$most" ] && most=$rate
+        { [ "$least" -eq 0 ] || [ "$rate" -lt "$least" ]; } && least=$rate
+    done
+    echo "{\"bench\":\"$name\",\"lines_per_s\":$most,\"worst\":$least}"
+}
 
-for _ in 1 2 3 4 5; do zcat "$trace" "$trace" "$trace" "$trace"; done >"$plain"
+closed_loop() {
+    taskset -c 0 build/bin/kvr-match -w 8 -c 3000000 --loop "$folder/loop" "$folder/once" |
+        taskset -c 0 build/bin/kvr-route --policy "$1" | taskset -c 0 tee "$folder/loop"
+}
 
-# The program alone: lines without match, every decision the least loaded.
-for _ in 1 2 3; do
-    start=$(date +%s%N)
-    taskset -c 0 build/bin/kvr-route -w 8 --policy cost "$plain" >/dev/null
-    end=$(date +%s%N)
-    lines=$(wc -l <"$plain") bytes=$(wc -c <"$plain")
-    echo "{\"bench\":\"kvr-route\",\"lines_per_s\":$((lines * 1000000000 / (end - start))),\"mb_per_s\":$((bytes * 1000 / (end - start)))}"
-done
+taskset -c 0 build/bench/bench_route "$folder/once"
+best kvr-route "$folder/twenty" taskset -c 0 build/bin/kvr-route -w 8 "$folder/twenty"
+best loop-round-robin "$folder/once" closed_loop round-robin
+best loop-cost "$folder/once" closed_loop cost

@@ -146,7 +146,14 @@ static void aibrix_admits_up_to_one_deviation(void **state)
     };
 
     (void)state;
+    /* most 9, mean 3: 9 > 2 · 4 is apart, 9 > 3 · 4 is not; then 9 is over 3 + 4.24 */
+    static const struct golden factor[] = {
+        {"apart by the factor", {9, 0, 0}, {0}, {90, 0, 0}, 1, KVR_ROUTE_LOAD_FALLBACK}};
+    static const struct golden not_apart[] = {
+        {"not by this one, sigma 2", {9, 0, 0}, {0}, {90, 0, 0}, 0, KVR_ROUTE_CACHE_MATCH}};
     RUN("aibrix", 3, cases);
+    RUN("aibrix(factor=2)", 3, factor);
+    RUN("aibrix(factor=3,sigma=2)", 3, not_apart);
 }
 
 static void llm_d_weighs_its_scores(void **state)
@@ -231,16 +238,58 @@ static void mooncake_chooses_both_pools_and_rejects_misses(void **state)
     assert_int_equal(decision.worker, 0);
     assert_int_equal(decision.decode_worker, 3);
     assert_true(decision.tbt_ms == 15);
+    /* The first decodes for 400 · 15 ms after its prefill of 100: 6,100 ms are left. When this
+     * prefill is over, 100 ms on, 1 − 100/12200 of it is still there: 10 + .01 · 995.90 */
     decision = fixture_decide(router, REQUEST(.output_tokens = 400));
     assert_int_equal(decision.worker, 1);
     assert_int_equal(decision.decode_worker, 3);
-    assert_true(decision.tbt_ms == 20);
+    assert_true(fabs(decision.tbt_ms - 19.95902) < 1e-5);
+    /* Mean time left (6100 + 100 + 400 · 19.95902) / 2; 200 ms on: 10 + .01 · (985.90 + 1000),
+     * against 30 on d0, whose 1,000 tokens are reported and have no time */
     decision = fixture_decide(router, REQUEST(.output_tokens = 900));
-    assert_int_equal(decision.decode_worker, 2); /* 10 + .01 · 2000 on both; d0 is rested */
-    assert_true(decision.tbt_ms == 30);
+    assert_int_equal(decision.decode_worker, 3);
+    assert_true(fabs(decision.tbt_ms - 29.85899) < 1e-5);
+    /* 30.01 on d0 is the least */
     decision = fixture_decide(router, REQUEST(.output_tokens = 901));
     assert_int_equal(decision.reason, KVR_ROUTE_REJECTED);
     kvr_router_destroy(router);
+}
+
+static void slower_tiers_are_read_where_that_beats_computing(void **state)
+{
+    struct kvr_router_options options = kvr_router_defaults();
+
+    (void)state;
+    options.policy = "cost";
+    options.pull = true;
+    /* 1,000 bytes a token: host 0.1 ms a token, disk 2 ms, remote 0.5 ms and 5 ms latency */
+    options.tier_links[0] = (struct kvr_link){"host", 1e7, 0};
+    options.tier_links[1] = (struct kvr_link){"disk", 5e5, 0};
+    options.tier_links[2] = (struct kvr_link){"remote", 2e6, 5};
+    options.link = (struct kvr_link){"slow", 1e3, 0};
+    struct {
+        struct kvr_route_match match;
+        double prefill_ms;
+        uint32_t loaded;
+        enum kvr_medium medium;
+    } cases[] = {
+        {{0, 60, 0, 0, 0}, 40, 0, KVR_MEDIUM_GPU}, {{0, 60, 40, 0, 0}, 40 + 4, 40, KVR_MEDIUM_CPU},
+        {{0, 60, 0, 40, 0}, 80, 0, KVR_MEDIUM_GPU}, /* 80 to read, 40 to compute */
+        {{0, 60, 20, 20, 0}, 60 + 2, 20, KVR_MEDIUM_CPU},
+        {{0, 60, 0, 0, 40}, 40 + 25, 40, KVR_MEDIUM_REMOTE},
+        {{0, 60, 0, 0, 8}, 48, 0, KVR_MEDIUM_GPU}, /* 9 to fetch, 8 to compute */
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct kvr_router *router = fixture_router_with(&options, 1);
+        struct kvr_route_decision decision =
+            fixture_decide(router, REQUEST(.matches = &cases[i].match, .match_count = 1));
+        assert_true(fabs(decision.prefill_ms - cases[i].prefill_ms) < 1e-9);
+        assert_true(decision.ttft_ms == decision.prefill_ms);
+        assert_int_equal(decision.pull.tokens, cases[i].loaded);
+        assert_int_equal(decision.pull.medium, cases[i].medium);
+        assert_int_equal(decision.pull.from, cases[i].loaded ? 0 : KVR_NO_WORKER);
+        kvr_router_destroy(router);
+    }
 }
 
 static void preble_exploits_at_half_a_prompt(void **state)
@@ -348,6 +397,7 @@ int main(void)
         cmocka_unit_test(lhg_is_local_first_then_a_hash),
         cmocka_unit_test(mooncake_transfers_past_its_threshold),
         cmocka_unit_test(mooncake_chooses_both_pools_and_rejects_misses),
+        cmocka_unit_test(slower_tiers_are_read_where_that_beats_computing),
         cmocka_unit_test(preble_exploits_at_half_a_prompt),
         cmocka_unit_test(preble_rebalances_when_the_heaviest_is_busy),
         cmocka_unit_test(preble_replicates_what_became_hot),
