@@ -131,6 +131,8 @@ static struct value do_indent(struct run *run, struct value value, const struct 
     /* The newline added at the end is jinja2's, and a TypeError for what is no string. */
     if (value.type == VALUE_UNDEFINED)
         kvr_run_undefined(run, value.undefined);
+    if (value.type == VALUE_LIST) /* += takes any iterable there */
+        kvr_run_raise(run, "AttributeError", "'list' object has no attribute 'splitlines'");
     if (value.type != VALUE_TEXT)
         kvr_run_raise(run, "TypeError", "unsupported operand type(s) for +=: '%s' and 'str'",
             kvr_jinja_type_name(value));
@@ -527,16 +529,29 @@ static double round_to(double real, int64_t precision)
     return strtod(digits, NULL);
 }
 
+/* `whole` as an integer, or what Python raises for a `real` that has none. */
+static struct value need_finite(struct run *run, double real, double whole)
+{
+    struct value integer = float_to_integer(run, whole);
+    if (!kvr_given(integer))
+        kvr_run_raise(run, isnan(real) ? "ValueError" : "OverflowError",
+            isnan(real) ? "cannot convert float NaN to integer"
+                        : "cannot convert float infinity to integer");
+    return integer;
+}
+
 static struct value do_round(struct run *run, struct value value, const struct call *call)
 {
     static const char *const names[] = {"precision", "method"};
     struct value bound[2];
     int64_t precision;
+    bool to_integer;
     const struct text *method;
     struct value power;
     struct value scaled;
     bind(run, call, "do_round", names, 2, 0, bound);
-    precision = kvr_given(bound[0]) ? kvr_jinja_need_integer(run, bound[0]) : 0;
+    to_integer = bound[0].type == VALUE_NONE; /* round(x, None) is an integer */
+    precision = kvr_given(bound[0]) && !to_integer ? kvr_jinja_need_integer(run, bound[0]) : 0;
     method = bound[1].type == VALUE_TEXT ? bound[1].text : kvr_text_literal(run, "common");
     if (kvr_given(bound[1]) && bound[1].type != VALUE_TEXT)
         method = kvr_text_literal(run, "");
@@ -549,6 +564,8 @@ static struct value do_round(struct run *run, struct value value, const struct c
         kvr_run_raise(run, "TypeError", "type %s doesn't define __round__ method",
             kvr_jinja_type_name(value));
     if (kvr_text_is(method, "common")) {
+        if (value.type == VALUE_FLOAT && to_integer)
+            return need_finite(run, value.real, rint(value.real));
         if (value.type == VALUE_FLOAT)
             return kvr_float(round_to(value.real, precision));
         if (precision >= 0)
@@ -571,10 +588,7 @@ static struct value do_round(struct run *run, struct value value, const struct c
     scaled = kvr_jinja_binary(run, OP_MUL, value, power);
     if (scaled.type == VALUE_FLOAT) {
         double whole = kvr_text_is(method, "ceil") ? ceil(scaled.real) : floor(scaled.real);
-        scaled = float_to_integer(run, whole);
-        if (!kvr_given(scaled))
-            kvr_run_raise(run, isnan(whole) ? "ValueError" : "OverflowError",
-                "cannot convert float to integer");
+        scaled = need_finite(run, whole, whole);
     }
     return kvr_jinja_binary(run, OP_DIV, scaled, power);
 }
@@ -590,6 +604,8 @@ static struct value do_filesize(struct run *run, struct value value, const struc
     double unit;
     bind(run, call, "do_filesizeformat", names, 1, 0, &binary);
     base = truth_or(run, binary, false) ? 1024 : 1000;
+    if (value.type == VALUE_UNDEFINED)
+        kvr_run_undefined(run, value.undefined);
     if (!kvr_jinja_as_float(value, &bytes)) {
         if (value.type != VALUE_TEXT || !text_to_float(run, value.text, &bytes))
             kvr_run_raise(run, value.type == VALUE_TEXT ? "ValueError" : "TypeError",
@@ -599,7 +615,7 @@ static struct value do_filesize(struct run *run, struct value value, const struc
     if (bytes == 1)
         return kvr_text_value(kvr_text_literal(run, "1 Byte"));
     if (bytes < base)
-        return kvr_text_value(kvr_text_format(run, "%.0f Bytes", trunc(bytes)));
+        return kvr_text_value(kvr_text_format(run, "%.0f Bytes", trunc(bytes) + 0.0));
     unit = base * base;
     for (size_t i = 0;; i++, unit *= base)
         if (bytes < unit || i == 7)

@@ -101,6 +101,7 @@ struct list {
     struct value *items;
     size_t count;
     size_t capacity;
+    bool printing;
 };
 
 struct entry {
@@ -116,6 +117,7 @@ struct dict {
     uint32_t *index; /* open addressing, entry + 1; NULL while the dict is small */
     size_t index_size;
     size_t mark; /* number of its mark, from 1; 0: none */
+    bool printing;
 };
 
 struct range_value {
@@ -362,10 +364,11 @@ struct run {
     size_t piece_count;
     size_t piece_capacity;
     size_t piece_base; /* pieces before it belong to text outside the innermost capture */
-    unsigned captures;       /* open ones, and where the outermost began */
+    unsigned captures; /* open ones, and where the outermost began */
     size_t captured_from;
     size_t *marks; /* where the loop was, last, that walked over a marked dict */
     size_t mark_count;
+    const char *odd_item; /* type of what was printed and is no string: an error at the end */
     /* the failure */
     enum kvr_status status;
     const char *kind;
@@ -648,10 +651,12 @@ struct capture {
     size_t length;
     size_t piece_count;
     size_t piece_base;
+    const char *odd_item;
 };
 struct capture kvr_capture_begin(struct run *run);
 struct text *kvr_capture_end(struct run *run, struct capture capture);
 void kvr_run_print(struct run *run, const struct text *text);
+void kvr_run_check_items(struct run *run);
 
 /* Renders with a context of values made in this run. */
 void kvr_run_template(struct run *run, const struct kvr_template *compiled, struct dict *context);

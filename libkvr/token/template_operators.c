@@ -148,8 +148,6 @@ bool kvr_jinja_as_integer(struct value value, int64_t *out)
 int64_t kvr_jinja_need_integer(struct run *run, struct value value)
 {
     int64_t integer;
-    if (value.type == VALUE_UNDEFINED)
-        kvr_run_undefined(run, value.undefined);
     if (!kvr_jinja_as_integer(value, &integer))
         kvr_run_raise(run, "TypeError", "'%s' object cannot be interpreted as an integer",
             kvr_jinja_type_name(value));

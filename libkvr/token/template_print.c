@@ -105,9 +105,15 @@ static void add_text_repr(struct builder *builder, const struct text *text)
         kvr_builder_add_byte(builder, ')');
 }
 
-static void add_list(struct builder *builder, const struct list *list, char open, char close)
+static void add_list(struct builder *builder, struct list *list, char open, char close)
 {
     kvr_builder_add_byte(builder, open);
+    if (list->printing) {
+        kvr_builder_add(builder, "...", 3);
+        kvr_builder_add_byte(builder, close);
+        return;
+    }
+    list->printing = true;
     for (size_t i = 0; i < list->count; i++) {
         if (i)
             kvr_builder_add(builder, ", ", 2);
@@ -116,10 +122,17 @@ static void add_list(struct builder *builder, const struct list *list, char open
     if (open == '(' && list->count == 1)
         kvr_builder_add_byte(builder, ',');
     kvr_builder_add_byte(builder, close);
+    list->printing = false;
 }
 
-static void add_dict(struct builder *builder, const struct dict *dict)
+static void add_dict(struct builder *builder, struct dict *dict)
 {
+    /* Only through a namespace can something hold itself. */
+    if (dict->printing) {
+        kvr_builder_add(builder, "{...}", 5);
+        return;
+    }
+    dict->printing = true;
     kvr_builder_add_byte(builder, '{');
     for (size_t i = 0; i < dict->count; i++) {
         if (i)
@@ -129,6 +142,7 @@ static void add_dict(struct builder *builder, const struct dict *dict)
         kvr_builder_add_repr(builder, dict->entries[i].value);
     }
     kvr_builder_add_byte(builder, '}');
+    dict->printing = false;
 }
 
 static void add_view(struct builder *builder, struct value view)

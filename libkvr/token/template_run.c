@@ -57,8 +57,8 @@ _Noreturn void kvr_run_too_long(struct run *run)
 
 _Noreturn void kvr_run_too_deep(struct run *run)
 {
-    fail_bound(
-        run, KVR_BAD_INPUT, "the rendering is nested more than %u levels deep", run->limits.depth);
+    kvr_run_raise(run, "RecursionError", "the rendering is nested more than %u levels deep",
+        run->limits.depth);
 }
 
 /* As jinja2's object_type_repr(). */
@@ -126,6 +126,7 @@ void kvr_run_reset(struct run *run)
     run->piece_count = run->piece_capacity = run->piece_base = 0;
     run->mark_count = 0;
     run->captures = 0;
+    run->odd_item = NULL;
     run->status = KVR_OK;
     run->kind = "";
     run->raised = false;
@@ -171,6 +172,7 @@ void kvr_run_template(struct run *run, const struct kvr_template *compiled, stru
     }
     run->out_start = run->out->length;
     kvr_run_body(run, &compiled->body);
+    kvr_run_check_items(run);
     merge_pieces(run);
 }
 

@@ -53,7 +53,9 @@ void kvr_run_print(struct run *run, const struct text *text)
 
 struct capture kvr_capture_begin(struct run *run)
 {
-    struct capture capture = {run->out->length - run->out_start, run->piece_count, run->piece_base};
+    struct capture capture = {
+        run->out->length - run->out_start, run->piece_count, run->piece_base, run->odd_item};
+    run->odd_item = NULL;
     run->piece_base = run->piece_count;
     if (!run->captures++)
         run->captured_from = capture.length;
@@ -63,10 +65,13 @@ struct capture kvr_capture_begin(struct run *run)
 struct text *kvr_capture_end(struct run *run, struct capture capture)
 {
     size_t length = run->out->length - run->out_start - capture.length;
-    struct text *text =
-        kvr_text_copy(run, length ? run->out->data + run->out_start + capture.length : "", length);
     size_t count = run->piece_count - capture.piece_count;
     const struct kvr_template_range *pieces = run->pieces + capture.piece_count;
+    struct text *text;
+    kvr_run_check_items(run);
+    run->odd_item = capture.odd_item;
+    text =
+        kvr_text_copy(run, length ? run->out->data + run->out_start + capture.length : "", length);
     if (count == 1 && pieces[0].start == capture.length &&
         pieces[0].end == capture.length + length) {
         text->origin = ORIGIN_CONTENT;
@@ -132,6 +137,7 @@ static void print_node(struct run *run, const struct node *node)
         /* Left open, or ended on the way. */
         run->piece_base = capture.piece_base;
         run->captures = captures;
+        run->odd_item = capture.odd_item;
         if (printed)
             return;
     } else {
@@ -263,6 +269,23 @@ static struct value make_macro(struct run *run, const struct node *node)
     return value;
 }
 
+/* What a filter or call block yields goes into the text as it is: jinja2 makes no string of it, and
+ * fails when it joins the text. */
+static void print_result(struct run *run, struct value value)
+{
+    if (value.type == VALUE_TEXT)
+        kvr_run_print(run, value.text);
+    else if (!run->odd_item)
+        run->odd_item = kvr_jinja_type_name(value);
+}
+
+void kvr_run_check_items(struct run *run)
+{
+    if (run->odd_item)
+        kvr_run_raise(
+            run, "TypeError", "sequence item 0: expected str instance, %s found", run->odd_item);
+}
+
 static void run_call_block(struct run *run, const struct node *node)
 {
     const struct node *call_node = node->first;
@@ -271,7 +294,7 @@ static void run_call_block(struct run *run, const struct node *node)
     struct call *call = kvr_run_arguments(run, call_node->arguments, 1);
     call->keywords[call->keyword_count++] =
         (struct keyword){run->compiled->symbols[run->compiled->symbol_caller], caller};
-    kvr_run_print(run, kvr_jinja_string(run, kvr_jinja_call(run, callee, call)));
+    print_result(run, kvr_jinja_call(run, callee, call));
 }
 
 static enum flow run_with(struct run *run, const struct node *node)
@@ -312,7 +335,7 @@ static enum flow run_node(struct run *run, const struct node *node)
         kvr_run_assign(run, node->first, run_captured(run, node));
         return FLOW_ON;
     case NODE_FILTER_BLOCK:
-        kvr_run_print(run, kvr_jinja_string(run, run_captured(run, node)));
+        print_result(run, run_captured(run, node));
         return FLOW_ON;
     case NODE_MACRO:
         kvr_scope_set(run, run->scope, node->signature->symbol, make_macro(run, node));

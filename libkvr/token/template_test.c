@@ -14,6 +14,13 @@ static struct value only_argument(
     return value;
 }
 
+static void no_argument(struct run *run, const struct call *call)
+{
+    if (call->count || call->keyword_count)
+        kvr_run_raise(run, "TypeError", "the test takes 1 positional argument but %zu were given",
+            call->count + call->keyword_count + 1);
+}
+
 static struct value remainder_of(struct run *run, struct value value, struct value by)
 {
     return kvr_jinja_binary(run, OP_MOD, value, by);
@@ -21,13 +28,13 @@ static struct value remainder_of(struct run *run, struct value value, struct val
 
 static bool is_odd(struct run *run, struct value value, const struct call *call)
 {
-    (void)call;
+    no_argument(run, call);
     return kvr_jinja_equal(run, remainder_of(run, value, kvr_integer(2)), kvr_integer(1));
 }
 
 static bool is_even(struct run *run, struct value value, const struct call *call)
 {
-    (void)call;
+    no_argument(run, call);
     return kvr_jinja_equal(run, remainder_of(run, value, kvr_integer(2)), kvr_integer(0));
 }
 
@@ -39,69 +46,69 @@ static bool is_divisible(struct run *run, struct value value, const struct call 
 
 static bool is_defined(struct run *run, struct value value, const struct call *call)
 {
-    (void)run, (void)call;
+    no_argument(run, call);
     return value.type != VALUE_UNDEFINED;
 }
 
 static bool is_undefined(struct run *run, struct value value, const struct call *call)
 {
-    (void)run, (void)call;
+    no_argument(run, call);
     return value.type == VALUE_UNDEFINED;
 }
 
 static bool is_filter(struct run *run, struct value value, const struct call *call)
 {
-    (void)call;
+    no_argument(run, call);
     kvr_jinja_hash(run, value);
     return value.type == VALUE_TEXT && kvr_filter_find(value.text->data, value.text->length);
 }
 
 static bool is_test(struct run *run, struct value value, const struct call *call)
 {
-    (void)call;
+    no_argument(run, call);
     kvr_jinja_hash(run, value);
     return value.type == VALUE_TEXT && kvr_test_find(value.text->data, value.text->length);
 }
 
 static bool is_none(struct run *run, struct value value, const struct call *call)
 {
-    (void)run, (void)call;
+    no_argument(run, call);
     return value.type == VALUE_NONE;
 }
 
 static bool is_boolean(struct run *run, struct value value, const struct call *call)
 {
-    (void)run, (void)call;
+    no_argument(run, call);
     return value.type == VALUE_BOOL;
 }
 
 static bool is_false(struct run *run, struct value value, const struct call *call)
 {
-    (void)run, (void)call;
+    no_argument(run, call);
     return value.type == VALUE_BOOL && !value.truth;
 }
 
 static bool is_true(struct run *run, struct value value, const struct call *call)
 {
-    (void)run, (void)call;
+    no_argument(run, call);
     return value.type == VALUE_BOOL && value.truth;
 }
 
 static bool is_integer(struct run *run, struct value value, const struct call *call)
 {
-    (void)run, (void)call;
+    no_argument(run, call);
     return value.type == VALUE_INTEGER || value.type == VALUE_BIG;
 }
 
 static bool is_float(struct run *run, struct value value, const struct call *call)
 {
-    (void)run, (void)call;
+    no_argument(run, call);
     return value.type == VALUE_FLOAT;
 }
 
 static bool is_number(struct run *run, struct value value, const struct call *call)
 {
-    (void)run, (void)call;
+    no_argument(run, call);
     return value.type >= VALUE_BOOL && value.type <= VALUE_FLOAT;
 }
 
@@ -123,44 +130,44 @@ static bool all_of_case(struct run *run, struct value value, unsigned wanted, un
 
 static bool is_lower(struct run *run, struct value value, const struct call *call)
 {
-    (void)call;
+    no_argument(run, call);
     return all_of_case(run, value, POINT_LOWER, POINT_UPPER);
 }
 
 static bool is_upper(struct run *run, struct value value, const struct call *call)
 {
-    (void)call;
+    no_argument(run, call);
     return all_of_case(run, value, POINT_UPPER, POINT_LOWER);
 }
 
 static bool is_string(struct run *run, struct value value, const struct call *call)
 {
-    (void)run, (void)call;
+    no_argument(run, call);
     return value.type == VALUE_TEXT;
 }
 
 static bool is_mapping(struct run *run, struct value value, const struct call *call)
 {
-    (void)run, (void)call;
+    no_argument(run, call);
     return value.type == VALUE_DICT;
 }
 
 static bool is_sequence(struct run *run, struct value value, const struct call *call)
 {
     size_t length;
-    (void)run, (void)call;
+    no_argument(run, call);
     return kvr_jinja_length(value, &length) && value.type != VALUE_VIEW;
 }
 
 static bool is_iterable(struct run *run, struct value value, const struct call *call)
 {
-    (void)run, (void)call;
+    no_argument(run, call);
     return kvr_jinja_iterable(value);
 }
 
 static bool is_callable(struct run *run, struct value value, const struct call *call)
 {
-    (void)run, (void)call;
+    no_argument(run, call);
     return value.type == VALUE_FUNCTION || value.type == VALUE_METHOD ||
            value.type == VALUE_MACRO || value.type == VALUE_LOOP || value.type == VALUE_JOINER ||
            value.type == VALUE_UNDEFINED;
@@ -173,7 +180,7 @@ static bool is_same(struct run *run, struct value value, const struct call *call
 
 static bool is_escaped(struct run *run, struct value value, const struct call *call)
 {
-    (void)run, (void)call;
+    no_argument(run, call);
     return value.type == VALUE_TEXT && value.text->markup;
 }
 

@@ -380,6 +380,8 @@ static const struct {
         NULL, "SecurityError: Chat templates cannot store underscore-prefixed attributes on a namespace, but got '_x'. Please rename the attribute."},
     {"{% set ns = namespace() %}{{ ns.nope.x }}",
         NULL, "UndefinedError: 'jinja2.utils.Namespace object' has no attribute 'nope'"},
+    {"{% set ns = namespace(a=1) %}{% set ns.me = ns %}{{ ns }}{% set ns.b = [ns.me] %}{{ ns.b }}",
+        "<Namespace {'a': 1, 'me': <Namespace {...}>}>[<Namespace {'a': 1, 'me': <Namespace {...}>, 'b': [...]}>]", NULL},
     {"{% set missing2.x = 1 %}",
         NULL, "TemplateRuntimeError: cannot assign attribute on non-namespace object"},
     {"{% set x %}a{{ n }}b{% endset %}[{{ x }}]{% set y | upper | trim %} hi {% endset %}[{{ y }}]{% set z %}{% endset %}[{{ z }}]",

@@ -213,6 +213,7 @@ y' }}
 {% set ns = 5 %}{% set ns.x = 1 %}
 {% set ns = namespace() %}{% set ns._x = 1 %}
 {% set ns = namespace() %}{{ ns.nope.x }}
+{% set ns = namespace(a=1) %}{% set ns.me = ns %}{{ ns }}{% set ns.b = [ns.me] %}{{ ns.b }}
 {% set missing2.x = 1 %}
 {% set x %}a{{ n }}b{% endset %}[{{ x }}]{% set y | upper | trim %} hi {% endset %}[{{ y }}]{% set z %}{% endset %}[{{ z }}]
 {% macro m(a, b=2, c='x') %}{{ a }}-{{ b }}-{{ c }};{% endmacro %}{{ m(1) }}{{ m(1, c=5) }}{{ m(b=1, a=0) }}{{ m(1, 2, 3) }}{{ m }} {{ m.name }} {{ m.arguments }}
