@@ -21,7 +21,7 @@ struct evict_settings {
     const char *pin, *pool, *tenant, *session;
     struct kvr_text_list quotas, tiers;
     const char *model, *gpu, *cost_file;
-    bool json, table, events;
+    bool json, table, events, free_queue;
     const char *worker, *sweep;
     bool curve, advise;
     double sample;

@@ -77,6 +77,10 @@ static const struct kvr_option answer_options[] = {
         "a summary for people instead of lines, as on a terminal", NULL, NULL},
     {0, "events", KVR_OPTION_FLAG, AT(events), NULL,
         "each request line is followed by its stored and removed lines", NULL, NULL},
+    {0, "free-queue", KVR_OPTION_FLAG, AT(free_queue), NULL,
+        "at the end, each worker's free queue as an event line (vllm), the next block to be taken "
+        "first",
+        NULL, NULL},
     {0, "worker", KVR_OPTION_TEXT, AT(worker), "NAME",
         "the worker's name in event lines where requests are not routed", "w0", NULL},
     {0, "sweep", KVR_OPTION_TEXT, AT(sweep), "GRID",
@@ -196,6 +200,10 @@ static void replay(struct tool *tool, struct evict_program *evict, bool quiet)
     }
     if (kvr_evict_finish(evict->evict, &error) != KVR_OK)
         tool_fail(tool, &error);
+    if (evict->settings->free_queue) {
+        kvr_evict_write_free_queues(evict->evict, &tool->out.buffer);
+        tool->out.whole = tool->out.buffer.length;
+    }
 }
 
 static void summarise(struct tool *tool, struct evict_program *evict)

@@ -81,6 +81,10 @@ void kvr_evict_write_result(const struct kvr_evict_result *result, struct kvr_bu
 /* Moves the event lines since the last call to out, each ended by a newline. */
 void kvr_evict_write_events(struct kvr_evict *evict, struct kvr_buffer *out);
 
+/* Appends an event line for each cache that has a free queue (vLLM): the blocks that no request
+ * holds, the next to be taken first, null for those without an id. */
+void kvr_evict_write_free_queues(const struct kvr_evict *evict, struct kvr_buffer *out);
+
 struct kvr_evict_totals {
     uint64_t requests, without_blocks, rejected, truncated;
     uint64_t accesses;            /* blocks looked for */

@@ -98,6 +98,42 @@ struct kvr_cache_sink kvr_lane_sink(struct kvr_lane_context *context)
     return (struct kvr_cache_sink){context, lane_removed, lane_stored, lane_cleared};
 }
 
+struct free_list {
+    const struct kvr_request_reader *reader;
+    struct kvr_buffer *out;
+    bool more;
+};
+
+static void append_free(void *context, bool has_id, uint64_t id)
+{
+    struct free_list *list = context;
+
+    if (list->more)
+        kvr_buffer_append_byte(list->out, ',');
+    list->more = true;
+    if (has_id)
+        kvr_buffer_append_u64(list->out, kvr_request_wire_id(list->reader, id));
+    else
+        kvr_buffer_append_text(list->out, "null");
+}
+
+void kvr_evict_write_free_queues(const struct kvr_evict *evict, struct kvr_buffer *out)
+{
+    for (size_t i = 0; i < evict->lane_count; i++) {
+        const struct kvr_lane *lane = &evict->lanes[i];
+        struct free_list list = {evict->reader, out, false};
+        if (!lane->cache || !lane->cache->engine->walk_free)
+            continue;
+        kvr_buffer_append_text(out, "{\"event\":\"free_queue\",\"worker\":\"");
+        kvr_buffer_append_text(out, lane->name);
+        kvr_buffer_append_text(out, "\",\"hash_ids\":[");
+        kvr_cache_walk_free(lane->cache, append_free, &list);
+        kvr_buffer_append_text(out, "],\"block_size\":");
+        kvr_buffer_append_u64(out, lane->cache->block_tokens);
+        kvr_buffer_append_text(out, "}\n");
+    }
+}
+
 void kvr_evict_write_events(struct kvr_evict *evict, struct kvr_buffer *out)
 {
     if (evict->events.failed)

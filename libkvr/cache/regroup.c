@@ -4,10 +4,12 @@
 
 #include <string.h>
 
-/* The id of inner block `index` of an outer block: a strong mix, cut to 53 bits. */
+/* The id of inner block `index` of an outer block: a strong mix in the lower 53 bits, and what
+ * stands above these (a namespace) as it is. */
 static uint64_t inner_id(uint64_t outer, uint64_t index)
 {
-    return kvr_mix64(outer ^ (index + 1) * 0x9e3779b97f4a7c15u) >> 11;
+    uint64_t above = outer >> 53 << 53;
+    return above | kvr_mix64(outer ^ (index + 1) * 0x9e3779b97f4a7c15u) >> 11;
 }
 
 static uint64_t chain_id(const struct kvr_cache_request *request, size_t full, size_t index)

@@ -4,7 +4,8 @@
  * Ids are chained, so the last id of a run names the whole run. Going up (16-token ids, 256-token
  * chunks) takes every sixteenth id. Going down (512-token ids, 16-token blocks) makes up ids for
  * the blocks inside: equal for equal outer ids, so that what matched still matches, a block at a
- * time; the last inner block keeps the outer id. Made-up ids stay below 2^53.
+ * time; the last inner block keeps the outer id. Made-up ids fill the lower 53 bits and keep the
+ * rest.
  *
  * Going down, the partial block at the prompt's end has inner full blocks: they are named from the
  * output's first id where there is one (a later prompt then names the same block so), else from the

@@ -50,10 +50,23 @@ static void finer_blocks_match_where_outer_ones_do(void **state)
         for (size_t k = 0; k < i; k++)
             assert_int_not_equal(a.request.ids[i], a.request.ids[k]);
     }
+    /* what stands above the 53 bits of the wire is kept */
+    static const uint64_t spaced[] = {(uint64_t)5 << 53 | 11};
+    request = (struct kvr_cache_request){
+        .ids = spaced, .id_count = 1, .input_tokens = 64, .block_tokens = 64};
+    assert_int_equal(kvr_regroup(&b, &request, 16, NULL), KVR_OK);
+    for (size_t i = 0; i < 4; i++) {
+        assert_int_equal(b.request.ids[i] >> 53, 5);
+        assert_int_not_equal(b.request.ids[i] << 11 >> 11, i < 3 ? a.request.ids[i] : 12);
+    }
     /* the next turn: the block that was partial is full now, under the output's first id */
     static const uint64_t turn[] = {11, 12, 21, 22}, output[] = {21, 22};
-    request.output_ids = output;
-    request.output_id_count = 2;
+    request = (struct kvr_cache_request){.ids = ids,
+        .id_count = 3,
+        .output_ids = output,
+        .output_id_count = 2,
+        .input_tokens = 2 * 64 + 40,
+        .block_tokens = 64};
     assert_int_equal(kvr_regroup(&a, &request, 16, NULL), KVR_OK);
     assert_int_equal(a.request.id_count, 10);
     assert_int_equal(a.request.output_id_count, 6);
