@@ -48,8 +48,8 @@ static enum kvr_status reserve(struct kvr_block_cache *cache, size_t count,
     return KVR_OK;
 }
 
-size_t kvr_block_find_run(
-    const struct kvr_store *store, const uint64_t *ids, size_t count, uint32_t parent, uint32_t *path)
+size_t kvr_block_find_run(const struct kvr_store *store, const uint64_t *ids, size_t count,
+    uint32_t parent, uint32_t *path)
 {
     const struct kvr_block *blocks = store->blocks;
     size_t run = 0;

@@ -420,13 +420,15 @@ void kvr_block_expire_pins(struct kvr_block_cache *cache, double now_ms)
 {
     size_t kept = 0;
 
+    /* a path was added root first: it goes deepest first, as lru's list needs it */
+    for (size_t i = cache->timed_pin_count; i-- > 0;)
+        if (cache->timed_pins[i].until_ms <= now_ms)
+            unpin_id(cache, cache->timed_pins[i].id);
     cache->next_pin_end_ms = INFINITY;
     for (size_t i = 0; i < cache->timed_pin_count; i++) {
         struct kvr_block_pin pin = cache->timed_pins[i];
-        if (pin.until_ms <= now_ms) {
-            unpin_id(cache, pin.id);
+        if (pin.until_ms <= now_ms)
             continue;
-        }
         cache->timed_pins[kept++] = pin;
         if (pin.until_ms < cache->next_pin_end_ms)
             cache->next_pin_end_ms = pin.until_ms;
@@ -434,12 +436,36 @@ void kvr_block_expire_pins(struct kvr_block_cache *cache, double now_ms)
     cache->timed_pin_count = kept;
 }
 
+/* An unpin takes back a pin for ever, where there is one, else the timed one that ends first: so a
+ * block always stays pinned as long as those behind it. */
+static void forget_timed_pin(struct kvr_block_cache *cache, uint64_t id)
+{
+    const uint64_t *pins = kvr_u64_map_find(&cache->pins, id);
+    size_t timed = 0, first = 0;
+
+    for (size_t i = 0; i < cache->timed_pin_count; i++) {
+        if (cache->timed_pins[i].id != id)
+            continue;
+        if (!timed++ || cache->timed_pins[i].until_ms < cache->timed_pins[first].until_ms)
+            first = i;
+    }
+    if (!timed || !pins || *pins > timed)
+        return;
+    cache->timed_pin_count--;
+    memmove(cache->timed_pins + first, cache->timed_pins + first + 1,
+        (cache->timed_pin_count - first) * sizeof *cache->timed_pins);
+}
+
 static enum kvr_status block_unpin(
     struct kvr_cache *base, const uint64_t *ids, size_t count, struct kvr_error *error)
 {
+    struct kvr_block_cache *cache = (struct kvr_block_cache *)base;
+
     (void)error;
-    for (size_t i = count; i-- > 0;)
-        unpin_id((struct kvr_block_cache *)base, ids[i]);
+    for (size_t i = count; i-- > 0;) {
+        forget_timed_pin(cache, ids[i]);
+        unpin_id(cache, ids[i]);
+    }
     return KVR_OK;
 }
 

@@ -161,10 +161,18 @@ void kvr_block_evict(struct kvr_block_cache *cache, uint32_t slot)
 
 static uint32_t take_from(struct kvr_block_cache *cache, struct kvr_ranking *ranking)
 {
-    uint32_t slot;
+    uint32_t slot, passed = 0;
 
     while ((slot = kvr_ranking_victim(ranking))) {
-        if (!(cache->store.blocks[slot].flags & KVR_BLOCK_HELD))
+        const struct kvr_block *block = &cache->store.blocks[slot];
+        if (cache->whole_path && block->busy) {
+            /* a parent older than its child: unpinned while the child stays pinned */
+            kvr_ranking_enqueue(ranking, slot, KVR_FRESH);
+            if (++passed > ranking->resident)
+                return 0;
+            continue;
+        }
+        if (!(block->flags & KVR_BLOCK_HELD))
             break;
         cache->aside[cache->aside_count++] = slot;
     }
