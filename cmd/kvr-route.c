@@ -175,15 +175,15 @@ static enum kvr_status route_line(struct tool *tool, struct kvr_router *router,
     struct kvr_route_request request;
     struct kvr_route_decision decision;
     struct kvr_buffer *out = &tool->out.buffer;
-    uint32_t routed = KVR_NO_WORKER, count = 0;
+    uint32_t routed = KVR_NO_WORKER, decoder, count = 0;
 
     enum kvr_status status = kvr_route_read(reader, &tool->line, &request, error);
     if (status == KVR_OK && tool->line.source.merged)
-        status = kvr_route_read_routed(reader, &tool->line, &routed, error);
+        status = kvr_route_read_routed(reader, &tool->line, &routed, &decoder, error);
     if (status != KVR_OK)
         return status;
     if (routed != KVR_NO_WORKER)
-        return kvr_router_learn(router, &request, routed, error);
+        return kvr_router_learn(router, &request, routed, decoder, error);
     status = kvr_router_decide(router, &request, &decision, error);
     if (status != KVR_OK)
         return status;

@@ -443,7 +443,7 @@ enum kvr_status kvr_router_decide(struct kvr_router *router,
 }
 
 enum kvr_status kvr_router_learn(struct kvr_router *router, const struct kvr_route_request *request,
-    uint32_t worker, struct kvr_error *error)
+    uint32_t worker, uint32_t decode_worker, struct kvr_error *error)
 {
     struct kvr_route_view view;
     enum kvr_status status = open_view(router, request, &view, error);
@@ -452,7 +452,7 @@ enum kvr_status kvr_router_learn(struct kvr_router *router, const struct kvr_rou
         return status;
     struct kvr_route_decision decision = {
         .worker = worker,
-        .decode_worker = KVR_NO_WORKER,
+        .decode_worker = decode_worker,
         .pull.from = KVR_NO_WORKER,
         .policy = "another",
     };

@@ -66,9 +66,10 @@ enum kvr_status kvr_router_decide(struct kvr_router *router,
     const struct kvr_route_request *request, struct kvr_route_decision *decision,
     struct kvr_error *error);
 
-/* Another router placed this request on that worker: counted and learned as if decided here. */
+/* Another router placed this request on that worker, to be decoded there (KVR_NO_WORKER) or on
+ * another: counted and learned as if decided here. */
 enum kvr_status kvr_router_learn(struct kvr_router *router, const struct kvr_route_request *request,
-    uint32_t worker, struct kvr_error *error);
+    uint32_t worker, uint32_t decode_worker, struct kvr_error *error);
 
 /* A candidate's numbers at the last decision, before its placement was counted. */
 struct kvr_route_candidate {

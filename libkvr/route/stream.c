@@ -284,12 +284,19 @@ enum kvr_status kvr_route_read(struct kvr_route_reader *reader, const struct kvr
 }
 
 enum kvr_status kvr_route_read_routed(struct kvr_route_reader *reader, const struct kvr_line *line,
-    uint32_t *worker, struct kvr_error *error)
+    uint32_t *worker, uint32_t *decode_worker, struct kvr_error *error)
 {
-    struct kvr_value name = kvr_value_get(kvr_line_get(line, KVR_NAME_ROUTE), "worker");
+    struct kvr_value route = kvr_line_get(line, KVR_NAME_ROUTE);
+    struct kvr_value name = kvr_value_get(route, "worker");
+    struct kvr_value decode = kvr_value_get(route, "decode");
+    enum kvr_status status = KVR_OK;
 
-    *worker = KVR_NO_WORKER;
-    return missing(name) ? KVR_OK : join(reader, name, worker, error);
+    *worker = *decode_worker = KVR_NO_WORKER;
+    if (!missing(name))
+        status = join(reader, name, worker, error);
+    if (status == KVR_OK && !missing(decode))
+        status = join(reader, decode, decode_worker, error);
+    return status;
 }
 
 /* Tokens that a capacity holds; one in bytes of an unknown model is left unknown. */

@@ -37,9 +37,10 @@ void kvr_route_reader_release(struct kvr_route_reader *reader);
 enum kvr_status kvr_route_read(struct kvr_route_reader *reader, const struct kvr_line *line,
     struct kvr_route_request *request, struct kvr_error *error);
 
-/* The worker of a line that is routed already, joining it where it is new; KVR_NO_WORKER: none. */
+/* The workers of a line that is routed already, route.worker and route.decode, joining them where
+ * they are new; KVR_NO_WORKER where there is none. */
 enum kvr_status kvr_route_read_routed(struct kvr_route_reader *reader, const struct kvr_line *line,
-    uint32_t *worker, struct kvr_error *error);
+    uint32_t *worker, uint32_t *decode_worker, struct kvr_error *error);
 
 /* Acts on a worker, load or done line; lets any other event be. */
 enum kvr_status kvr_route_event(

@@ -25,14 +25,14 @@ static void route_line(struct kvr_router *router, struct kvr_route_reader *reade
     struct kvr_error error = {0};
     struct kvr_route_request request;
     struct kvr_route_decision decision;
-    uint32_t worker, count;
+    uint32_t worker, decoder, count;
 
     if (kvr_line_is_event(line)) {
         kvr_route_event(reader, line, &error);
     } else if (kvr_route_read(reader, line, &request, &error) == KVR_OK) {
-        if (kvr_route_read_routed(reader, line, &worker, &error) == KVR_OK &&
+        if (kvr_route_read_routed(reader, line, &worker, &decoder, &error) == KVR_OK &&
             worker != KVR_NO_WORKER) {
-            kvr_router_learn(router, &request, worker, &error);
+            kvr_router_learn(router, &request, worker, decoder, &error);
         } else if (kvr_router_decide(router, &request, &decision, &error) == KVR_OK) {
             const struct kvr_route_candidate *candidates = kvr_router_explain(router, &count);
             kvr_buffer_clear(out);

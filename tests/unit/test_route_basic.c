@@ -262,9 +262,14 @@ static void another_routers_placements_are_learned(void **state)
 
     (void)state;
     assert_int_equal(
-        kvr_router_learn(router, REQUEST(.id = 1, .input_tokens = 9), 0, NULL), KVR_OK);
+        kvr_router_learn(router, REQUEST(.id = 1, .input_tokens = 9), 0, KVR_NO_WORKER, NULL),
+        KVR_OK);
     assert_int_equal(fixture_decide(router, REQUEST(.id = 2)).worker, 1);
     assert_int_equal(kvr_worker_load(kvr_router_fleet(router), 0), 1);
+    assert_int_equal(
+        kvr_router_learn(router, REQUEST(.id = 3, .input_tokens = 9), 0, 1, NULL), KVR_OK);
+    assert_int_equal(kvr_worker_load(kvr_router_fleet(router), 0), 2);
+    assert_int_equal(kvr_worker_load(kvr_router_fleet(router), 1), 2);
     kvr_router_destroy(router);
 }
 
