@@ -3,16 +3,23 @@
  * loop over lines, and the choice of renderings.
  */
 #include "cmd/tool.h"
+#include "stat/compare.h"
+#include "stat/output.h"
+#include "stat/partial.h"
 #include "stat/render.h"
 
-#include <stdio.h>
+#include <math.h>
+#include <signal.h>
+#include <sys/time.h>
+#include <unistd.h>
 
 struct settings {
     uint64_t block_size, prefixes, worker_limit, group_limit, block_limit, session_limit,
         pending_limit;
-    double accuracy, window_ms, late_ms, slo_ttft_ms, mfu;
-    const char *by, *model, *gpu, *cost_file;
-    bool no_ceiling, table, json, csv, prometheus;
+    double accuracy, window_ms, late_ms, slo_ttft_ms, mfu, every_ms;
+    const char *by, *model, *gpu, *cost_file, *alerts, *metrics;
+    const char *html, *plot, *textfile;
+    bool no_ceiling, table, json, csv, prometheus, exit_alert, partial, merge, compare;
 };
 
 #define AT(member) offsetof(struct settings, member)
@@ -55,6 +62,41 @@ static const struct kvr_option render_options[] = {
     {0, "json", KVR_OPTION_FLAG, AT(json), NULL, "one JSON object", NULL, NULL},
     {0, "csv", KVR_OPTION_FLAG, AT(csv), NULL, "scope,name,metric,unit,value", NULL, NULL},
     {0, "prom", KVR_OPTION_FLAG, AT(prometheus), NULL, "the Prometheus text format", NULL, NULL},
+    {0, "textfile", KVR_OPTION_TEXT, AT(textfile), "FILE",
+        "writes the Prometheus format to a file, whole or not at all, as node_exporter's textfile "
+        "collector wants it",
+        NULL, "<file>"},
+    {0, "html", KVR_OPTION_TEXT, AT(html), "FILE", "writes one self-contained page with plots",
+        NULL, "<file>"},
+    {0, "plot", KVR_OPTION_TEXT, AT(plot), "FILE", "draws the plots with gnuplot: .png or .svg",
+        NULL, "<file>"},
+    {0, "every", KVR_OPTION_TIME_MS, AT(every_ms), "TIME",
+        "renders again and again while lines come; the interval of --scrape (5s)", NULL, NULL},
+    {0},
+};
+
+static const struct kvr_option alert_options[] = {
+    {0, "alerts", KVR_OPTION_TEXT, AT(alerts), "FILE",
+        "prints an alert line whenever a rule of the file fires or clears; default: the rules that "
+        "kvr comes with. A report follows only where a rendering is asked for",
+        NULL, "default|*"},
+    {0, "exit-alert", KVR_OPTION_FLAG, AT(exit_alert), NULL,
+        "ends with status 4 when an alert fired; without --alerts by the default rules", NULL,
+        NULL},
+    {0},
+};
+
+static const struct kvr_option parts_options[] = {
+    {0, "partial", KVR_OPTION_FLAG, AT(partial), NULL,
+        "prints the state as one line that --merge reads, instead of a report", NULL, NULL},
+    {0, "merge", KVR_OPTION_FLAG, AT(merge), NULL, "reads partials and reports their sum", NULL,
+        NULL},
+    {0, "compare", KVR_OPTION_FLAG, AT(compare), NULL,
+        "reports each file as a run of its own, side by side, and whether differences exceed the "
+        "noise",
+        NULL, NULL},
+    {0, "metrics", KVR_OPTION_TEXT, AT(metrics), "NAME,...", "the metrics that --compare shows",
+        NULL, NULL},
     {0},
 };
 
@@ -68,7 +110,7 @@ static const struct kvr_option limit_options[] = {
     {0, "max-sessions", KVR_OPTION_COUNT, AT(session_limit), "N",
         "further sessions are neither new nor continued", "4194304", NULL},
     {0, "max-pending", KVR_OPTION_COUNT, AT(pending_limit), "N",
-        "requests that wait for their done line", "1048576", NULL},
+        "requests that wait for their done line", "262144", NULL},
     {0},
 };
 
@@ -84,9 +126,36 @@ static const struct kvr_program program = {
                 "kvr-stats --json --by .model access.ndjson\n",
 };
 
-static enum kvr_status make_report(const struct settings *settings, struct kvr_expression **by,
-    struct kvr_report **report, struct kvr_error *error)
+/* All that a run holds. */
+struct work {
+    struct tool tool;
+    struct settings settings;
+    struct kvr_expression *by;
+    struct kvr_alerts alerts;
+    struct kvr_report *report;
+    struct kvr_compared runs[KVR_COMPARED_RUNS];
+    size_t run_count;
+};
+
+static enum kvr_status read_alerts(struct work *work, struct kvr_error *error)
 {
+    const char *file = work->settings.alerts;
+    struct kvr_buffer text = {0};
+
+    if (!file || strcmp(file, "default") == 0)
+        return kvr_alerts_read(
+            &work->alerts, "default", kvr_alert_defaults, kvr_alert_defaults_length, error);
+    enum kvr_status status = kvr_read_whole(file, &text, error);
+    if (status == KVR_OK)
+        status = kvr_alerts_read(&work->alerts, file, text.data, text.length, error);
+    kvr_buffer_release(&text);
+    return status;
+}
+
+static enum kvr_status make_report(
+    struct work *work, struct kvr_report **report, struct kvr_error *error)
+{
+    const struct settings *settings = &work->settings;
     struct kvr_report_options options;
     enum kvr_status status = kvr_report_defaults(&options, error);
 
@@ -95,20 +164,21 @@ static enum kvr_status make_report(const struct settings *settings, struct kvr_e
             kvr_cost_preset(&options.cost, settings->model, settings->gpu, settings->mfu, error);
     if (status == KVR_OK && settings->cost_file)
         status = kvr_cost_load(&options.cost, settings->cost_file, error);
-    if (status == KVR_OK && settings->by)
-        status = kvr_expression_create(by, settings->by, error);
+    if (status == KVR_OK && settings->by && !work->by)
+        status = kvr_expression_create(&work->by, settings->by, error);
     if (status != KVR_OK)
         return status;
-    options.by = *by;
+    options.by = work->by;
     options.accuracy = settings->accuracy;
     options.block_tokens = settings->block_size;
     options.window_ms = settings->window_ms;
     options.late_ms = settings->late_ms;
+    options.baseline_ms = kvr_alerts_baseline_ms(&work->alerts);
     options.slo_ttft_ms = settings->slo_ttft_ms;
     options.worker_limit =
-        settings->worker_limit > 1000000 ? 1000000 : (uint32_t)settings->worker_limit;
+        settings->worker_limit < 1000000 ? (uint32_t)settings->worker_limit : 1000000;
     options.group_limit =
-        settings->group_limit > 1000000 ? 1000000 : (uint32_t)settings->group_limit;
+        settings->group_limit < 1000000 ? (uint32_t)settings->group_limit : 1000000;
     options.block_limit = settings->block_limit;
     options.session_limit = settings->session_limit;
     options.pending_limit = settings->pending_limit;
@@ -117,51 +187,244 @@ static enum kvr_status make_report(const struct settings *settings, struct kvr_e
     return kvr_report_create(report, &options, error);
 }
 
+static void print_alert(void *context, const char *json, size_t length)
+{
+    struct work *work = context;
+
+    kvr_buffer_append(&work->tool.out.buffer, json, length);
+    kvr_writer_line_done(&work->tool.out);
+}
+
+static bool wants_rendering(const struct settings *settings)
+{
+    return settings->table || settings->json || settings->csv || settings->prometheus;
+}
+
+/* The renderings that were asked for; of those to standard output at most one. */
+static enum kvr_status render(struct work *work, struct kvr_error *error)
+{
+    const struct settings *settings = &work->settings;
+    struct kvr_writer *out = &work->tool.out;
+    struct kvr_buffer text = {0};
+    struct kvr_run_view run;
+    enum kvr_status status = kvr_run_view_init(&run, work->report, error);
+    struct kvr_render render = {.report = work->report,
+        .run = &run,
+        .alerts = work->alerts.rule_count ? &work->alerts : NULL,
+        .by = settings->by,
+        .prefixes = settings->prefixes < 1000 ? settings->prefixes : 1000,
+        .bad_lines = work->tool.bad_lines};
+
+    if (status == KVR_OK && settings->html) {
+        status = kvr_render_html(&render, &text, error);
+        if (status == KVR_OK)
+            status = kvr_write_atomically(settings->html, &text, error);
+        kvr_buffer_clear(&text);
+    }
+    if (status == KVR_OK && settings->plot) {
+        status = kvr_render_gnuplot(&render, settings->plot, &text, error);
+        if (status == KVR_OK)
+            status = kvr_run_gnuplot(&text, error);
+        kvr_buffer_clear(&text);
+    }
+    if (status == KVR_OK && settings->textfile) {
+        kvr_render_prometheus(&render, &text);
+        status = kvr_write_atomically(settings->textfile, &text, error);
+    }
+    if (status == KVR_OK) {
+        if (settings->json) {
+            kvr_render_json(&render, &out->buffer);
+            kvr_writer_line_done(out);
+        } else if (settings->csv) {
+            kvr_render_csv(&render, &out->buffer);
+        } else if (settings->prometheus) {
+            kvr_render_prometheus(&render, &out->buffer);
+        } else if (settings->table || !work->alerts.rule_count) {
+            if (settings->every_ms > 0 && isatty(out->descriptor))
+                kvr_buffer_append_text(&out->buffer, "\033[H\033[2J");
+            kvr_render_table(&render, &out->buffer);
+        }
+        out->whole = out->buffer.length;
+    }
+    kvr_run_view_release(&run);
+    kvr_buffer_release(&text);
+    return status;
+}
+
+/* The lines of all files into one report. */
+static enum kvr_status read_lines(struct work *work, struct kvr_error *error)
+{
+    struct tool *tool = &work->tool;
+    enum kvr_status status = KVR_OK;
+
+    for (;;) {
+        enum tool_result result = tool_next(tool);
+        if (result == TOOL_END)
+            return KVR_OK;
+        if (result == TOOL_SIGNAL) {
+            if (tool_signalled(SIGALRM)) {
+                status = render(work, error);
+                kvr_writer_flush(&tool->out);
+            }
+        } else if (work->settings.merge) {
+            status = kvr_partial_merge(work->report, &tool->line, work->settings.by, error);
+        } else {
+            status = kvr_report_line(work->report, &tool->line, error);
+        }
+        if (status == KVR_BAD_INPUT)
+            tool_bad_line(tool, error);
+        else if (status != KVR_OK)
+            return status;
+    }
+}
+
+/* One report a file. */
+static enum kvr_status read_runs(struct work *work, struct kvr_error *error)
+{
+    struct tool *tool = &work->tool;
+    struct kvr_compared *compared = NULL;
+    enum kvr_status status = KVR_OK;
+
+    while (status == KVR_OK && tool_next(tool) == TOOL_LINE) {
+        const char *file = tool->line.source.file;
+        if (!compared || strcmp(compared->name, file) != 0) {
+            if (work->run_count == KVR_COMPARED_RUNS)
+                return kvr_error_set(error, KVR_BAD_USAGE, "more than %d runs", KVR_COMPARED_RUNS);
+            compared = &work->runs[work->run_count++];
+            compared->name = file;
+            status = make_report(work, &compared->report, error);
+            if (status == KVR_OK)
+                status = kvr_replicates_watch(&compared->replicates, compared->report, error);
+            if (status != KVR_OK)
+                return status;
+        }
+        status = kvr_report_line(compared->report, &tool->line, error);
+        if (status == KVR_BAD_INPUT) {
+            tool_bad_line(tool, error);
+            status = KVR_OK;
+        }
+    }
+    return status;
+}
+
+static enum kvr_status compare_runs(struct work *work, struct kvr_error *error)
+{
+    const struct kvr_metric *metrics[64];
+    struct kvr_writer *out = &work->tool.out;
+
+    if (work->tool.operand_count < 2)
+        return kvr_error_set(error, KVR_BAD_USAGE, "--compare needs two files or more");
+    enum kvr_status status = kvr_metrics_read(work->settings.metrics, metrics, 64, error);
+    if (status == KVR_OK)
+        status = read_runs(work, error);
+    for (size_t i = 0; i < work->run_count && status == KVR_OK; i++) {
+        status = kvr_report_finish(work->runs[i].report, error);
+        if (status == KVR_OK)
+            status = kvr_run_view_init(&work->runs[i].run, work->runs[i].report, error);
+    }
+    if (status != KVR_OK || !work->run_count)
+        return status;
+    kvr_render_compared(work->runs, work->run_count, metrics, work->settings.json, &out->buffer);
+    if (work->settings.json)
+        kvr_writer_line_done(out);
+    out->whole = out->buffer.length;
+    return KVR_OK;
+}
+
+static void wake_every(double ms)
+{
+    struct itimerval timer = {
+        .it_interval = {(time_t)(ms / 1e3), (suseconds_t)fmod(ms * 1e3, 1e6)}};
+
+    timer.it_value = timer.it_interval;
+    tool_catch(SIGALRM);
+    setitimer(ITIMER_REAL, &timer, NULL);
+}
+
+static enum kvr_status report_stream(struct work *work, struct kvr_error *error)
+{
+    const struct settings *settings = &work->settings;
+    enum kvr_status status = KVR_OK;
+
+    if (settings->alerts || settings->exit_alert)
+        status = read_alerts(work, error);
+    if (status == KVR_OK)
+        status = make_report(work, &work->report, error);
+    if (status == KVR_OK && work->alerts.rule_count) {
+        status = kvr_alerts_watch(&work->alerts, work->report, error);
+        if (settings->alerts) {
+            work->alerts.emit = print_alert;
+            work->alerts.context = work;
+        }
+    }
+    if (status == KVR_OK && settings->every_ms > 0)
+        wake_every(settings->every_ms);
+    if (status == KVR_OK)
+        status = read_lines(work, error);
+    if (settings->every_ms > 0)
+        wake_every(0);
+    if (status == KVR_OK)
+        status = kvr_report_finish(work->report, error);
+    if (status == KVR_OK && settings->merge && !settings->partial)
+        status = kvr_partial_settle(work->report, error);
+    if (status != KVR_OK)
+        return status;
+    if (!settings->partial)
+        return render(work, error);
+    kvr_partial_write(work->report, settings->by, &work->tool.out.buffer);
+    kvr_writer_line_done(&work->tool.out);
+    return KVR_OK;
+}
+
+static enum kvr_status check_settings(const struct settings *settings, struct kvr_error *error)
+{
+    if (settings->table + settings->json + settings->csv + settings->prometheus > 1)
+        return kvr_error_set(
+            error, KVR_BAD_USAGE, "only one of --table, --json, --csv, --prom at a time");
+    if (settings->partial + settings->compare > 1 || settings->merge + settings->compare > 1)
+        return kvr_error_set(error, KVR_BAD_USAGE, "--compare reads runs, not partials");
+    if ((settings->partial || settings->merge || settings->compare) &&
+        (settings->alerts || settings->exit_alert))
+        return kvr_error_set(error, KVR_BAD_USAGE, "alerts need the whole stream in order");
+    if (settings->partial && wants_rendering(settings))
+        return kvr_error_set(error, KVR_BAD_USAGE, "--partial is no report: render with --merge");
+    if (settings->every_ms > 0 && settings->every_ms < 10)
+        return kvr_error_set(error, KVR_BAD_USAGE, "--every is shorter than 10 ms");
+    return KVR_OK;
+}
+
+static void release(struct work *work)
+{
+    for (size_t i = 0; i < work->run_count; i++) {
+        kvr_run_view_release(&work->runs[i].run);
+        kvr_replicates_release(&work->runs[i].replicates);
+        kvr_report_destroy(work->runs[i].report);
+    }
+    kvr_report_destroy(work->report);
+    kvr_alerts_release(&work->alerts);
+    kvr_expression_destroy(work->by);
+}
+
 int main(int argc, char **argv)
 {
-    static struct settings settings;
-    struct kvr_expression *by = NULL;
-    struct kvr_report *report = NULL;
-    struct kvr_run_view run = {0};
+    static struct work work;
     struct kvr_error error = {0};
-    struct tool tool;
-    const struct kvr_option_group groups[] = {{"Measures", measure_options, &settings},
-        {"Cost", cost_options, &settings}, {"Renderings", render_options, &settings},
-        {"Limits", limit_options, &settings}, {0}};
-    int begun = tool_begin(&tool, &program, groups, argc, argv);
+    const struct kvr_option_group groups[] = {{"Measures", measure_options, &work.settings},
+        {"Cost", cost_options, &work.settings}, {"Renderings", render_options, &work.settings},
+        {"Alerts", alert_options, &work.settings},
+        {"Parts and comparisons", parts_options, &work.settings},
+        {"Limits", limit_options, &work.settings}, {0}};
+    int begun = tool_begin(&work.tool, &program, groups, argc, argv);
 
     if (begun >= 0)
         return begun;
-    if (make_report(&settings, &by, &report, &error) != KVR_OK) {
-        tool_fail(&tool, &error);
-        return tool_end(&tool);
-    }
-    while (tool_next(&tool) == TOOL_LINE) {
-        enum kvr_status status = kvr_report_line(report, &tool.line, &error);
-        if (status == KVR_BAD_INPUT) {
-            tool_bad_line(&tool, &error);
-        } else if (status != KVR_OK) {
-            tool_fail(&tool, &error);
-            break;
-        }
-    }
-    if (kvr_report_finish(report, &error) != KVR_OK ||
-        kvr_run_view_init(&run, report, &error) != KVR_OK)
-        tool_fail(&tool, &error);
-    struct kvr_render render = {.report = report,
-        .run = &run,
-        .by = settings.by,
-        .prefixes = settings.prefixes,
-        .bad_lines = tool.bad_lines};
-    if (settings.json) {
-        kvr_render_json(&render, &tool.out.buffer);
-        kvr_writer_line_done(&tool.out);
-    } else {
-        kvr_render_table(&render, &tool.out.buffer);
-        tool.out.whole = tool.out.buffer.length;
-    }
-    kvr_run_view_release(&run);
-    kvr_report_destroy(report);
-    kvr_expression_destroy(by);
-    return tool_end(&tool);
+    enum kvr_status status = check_settings(&work.settings, &error);
+    if (status == KVR_OK)
+        status = work.settings.compare ? compare_runs(&work, &error) : report_stream(&work, &error);
+    if (status != KVR_OK)
+        tool_fail(&work.tool, &error);
+    bool alerted = work.settings.exit_alert && work.alerts.fired;
+    release(&work);
+    int ended = tool_end(&work.tool);
+    return alerted && ended == 0 ? 4 : ended;
 }

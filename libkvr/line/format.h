@@ -33,6 +33,7 @@ extern const struct kvr_format *const kvr_formats[];
 const struct kvr_format *kvr_format_find(const char *name);
 
 /* "kvr|mooncake|...": the values of an option row. */
-#define KVR_FORMAT_NAMES "kvr|mooncake|bailian|azure|ragpulse|agent"
+#define KVR_FORMAT_NAMES                                                                           \
+    "kvr|mooncake|bailian|azure|ragpulse|agent|aiperf|vllm-bench|sglang|litellm|nginx"
 
 #endif

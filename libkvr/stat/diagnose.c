@@ -76,7 +76,7 @@ void kvr_diagnosis_text(const struct kvr_diagnosis *diagnosis, struct kvr_buffer
     add_percent(out, ", by the chosen one %.1f %%", diagnosis->chosen);
     add_percent(out, "; the router keeps %.0f %% of what is held", diagnosis->router);
     add_percent(out, ", caches keep %.0f %% of what was seen", diagnosis->cache);
-    add_percent(out, " and %.0f %% of what they promised", diagnosis->kept);
+    add_percent(out, ", workers kept %.0f %% of what was matched", diagnosis->kept);
     add_percent(out, "; KV use up to %.0f %%", diagnosis->kv_usage);
     add_percent(out, ", %.0f %% of evicted blocks never reused", diagnosis->evicted_unused);
 }

@@ -30,8 +30,9 @@ void kvr_render_csv(const struct kvr_render *render, struct kvr_buffer *out);
 /* The Prometheus text exposition format. */
 void kvr_render_prometheus(const struct kvr_render *render, struct kvr_buffer *out);
 
-/* A self-contained page with the plots as inline SVG. */
-void kvr_render_html(const struct kvr_render *render, struct kvr_buffer *out);
+/* A self-contained page with the plots as inline SVG, light or dark as its reader prefers. */
+enum kvr_status kvr_render_html(
+    const struct kvr_render *render, struct kvr_buffer *out, struct kvr_error *error);
 
 /* A gnuplot script with its data that draws the same plots into `file` (.png or .svg).
  * KVR_BAD_USAGE for another suffix. */
@@ -50,6 +51,35 @@ struct kvr_match_bar {
 enum { KVR_MATCH_BARS = 24 };
 size_t kvr_render_match_bars(const struct kvr_sketch *sketch, const struct kvr_sketch_scale *scale,
     struct kvr_match_bar bars[KVR_MATCH_BARS]);
+
+/* The distribution function of a sketch as at most `most` points with rising values. */
+struct kvr_cdf_point {
+    double value, share; /* this share of the values is at most value */
+};
+size_t kvr_render_cdf(const struct kvr_sketch *sketch, const struct kvr_sketch_scale *scale,
+    struct kvr_cdf_point *points, size_t most);
+
+/* Where a logarithmic TTFT axis begins: what 99.9 % of the requests exceed. */
+double kvr_render_cdf_start(const struct kvr_view *view);
+
+/* The history cut into at most `most` steps of equal length, for plots. */
+struct kvr_step {
+    double start; /* in units of the axis since the first timestamp */
+    double hit_rate, request_rate;
+};
+struct kvr_timeline {
+    struct kvr_step *steps;
+    double *heat; /* step · worker_count + worker: from 0 to 1, NaN: nothing known */
+    size_t step_count;
+    uint32_t worker_count;      /* of the heat map: the first workers by name */
+    const char *heat_text;      /* what the heat is */
+    const char *unit;           /* "s", "min" or "h" */
+    double step_length, length; /* in that unit */
+};
+enum { KVR_HEAT_WORKERS = 48 };
+enum kvr_status kvr_timeline_make(struct kvr_timeline *timeline, const struct kvr_render *render,
+    size_t most, struct kvr_error *error);
+void kvr_timeline_release(struct kvr_timeline *timeline);
 
 /* The three measures that are split by new and continued, and the three kinds. */
 struct kvr_latency {

@@ -173,10 +173,20 @@ static void groups(struct kvr_buffer *out, const struct kvr_render *render)
 static void reasons(struct kvr_buffer *out, const char *text, const struct kvr_report *report,
     const uint64_t *counts)
 {
+    uint32_t order[KVR_REASONS + 1];
+    uint32_t listed = kvr_groups_sorted(&report->reason_names, order);
+
+    order[listed++] = 0;
     open_object(out, text);
-    for (uint32_t i = 0; i < report->reason_names.count; i++) {
-        if (counts[i])
-            count(out, report->reason_names.items[i].name, counts[i]);
+    for (uint32_t i = 0; i < listed; i++) {
+        const struct kvr_group *reason = &report->reason_names.items[order[i]];
+        if (!counts[order[i]])
+            continue;
+        if (out->data[out->length - 1] != '{')
+            kvr_buffer_append_byte(out, ',');
+        kvr_json_write_string(out, reason->name, reason->length);
+        kvr_buffer_append_byte(out, ':');
+        kvr_buffer_append_u64(out, counts[order[i]]);
     }
     kvr_line_end(out);
 }

@@ -93,14 +93,17 @@ static void seconds(struct kvr_buffer *out, double ms)
 static void summary(struct kvr_buffer *out, const struct kvr_render *render)
 {
     const struct kvr_view *view = &render->run->view;
+    const struct kvr_windows *windows = &render->report->windows;
 
     quantity(out, metric(view, "requests"), 0);
     kvr_buffer_append_text(out, " requests");
     if (view->span_ms > 0) {
         kvr_buffer_append_text(out, " in ");
         seconds(out, view->span_ms);
-        print(out, " (%.2f/s, busiest window %.2f/s)", metric(view, "request_rate"),
-            render->report->windows.most_request_rate);
+        print(out, " (%.2f/s", metric(view, "request_rate"));
+        if (view->span_ms > windows->pane_ms * KVR_WINDOW_PANES && windows->most_request_rate > 0)
+            print(out, ", busiest window %.2f/s", windows->most_request_rate);
+        kvr_buffer_append_byte(out, ')');
     }
     kvr_buffer_append_text(out, ", ");
     quantity(out, metric(view, "prompt_tokens"), 0);
@@ -309,8 +312,9 @@ static void caches(struct kvr_buffer *out, const struct kvr_render *render)
             begun = true;
         }
         label(out, render->report->worker_names.items[run->load_workers[i]].name);
-        quantity(out, (double)stat->resident_blocks, 9);
-        quantity(out, (double)stat->tally.counters[KVR_COUNT_EVICTED_BLOCKS], 10);
+        bool seen = render->report->blocks_seen;
+        quantity(out, seen ? (double)stat->resident_blocks : NAN, 9);
+        quantity(out, seen ? (double)stat->tally.counters[KVR_COUNT_EVICTED_BLOCKS] : NAN, 10);
         quantity(out, metric(&view, "eviction_age_p50_ms") / 1e3, 10);
         percent(out, metric(&view, "evicted_unused_rate"), 12);
         percent(out, usage, 9);
@@ -353,6 +357,7 @@ static void groups(struct kvr_buffer *out, const struct kvr_render *render)
 
 static void reasons(struct kvr_buffer *out, const struct kvr_report *report)
 {
+    uint32_t order[KVR_REASONS + 1];
     uint64_t all = 0;
 
     for (uint32_t i = 0; i < report->reason_names.count; i++)
@@ -360,13 +365,16 @@ static void reasons(struct kvr_buffer *out, const struct kvr_report *report)
     if (!all)
         return;
     heading(out, "Routing reasons");
-    for (uint32_t i = 0; i < report->reason_names.count; i++) {
-        if (!report->reasons[i])
+    uint32_t listed = kvr_groups_sorted(&report->reason_names, order);
+    order[listed++] = 0;
+    for (uint32_t i = 0; i < listed; i++) {
+        double share = (double)report->reasons[order[i]] / (double)all;
+        if (!report->reasons[order[i]])
             continue;
-        label(out, report->reason_names.items[i].name);
-        percent(out, (double)report->reasons[i] / (double)all, 9);
+        label(out, report->reason_names.items[order[i]].name);
+        percent(out, share, 9);
         kvr_buffer_append_text(out, "  ");
-        bar(out, (double)report->reasons[i] / (double)all);
+        bar(out, share);
         kvr_buffer_append_byte(out, '\n');
     }
 }

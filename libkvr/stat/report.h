@@ -10,9 +10,8 @@
  * --by; the run's totals are the sum over the workers.
  *
  * The reuse of a request is what its response or `cache` measured; where it has neither, what
- * `route.matched` or `match` promised. A `done` line is joined to its request by id. As soon as a
- * stream has shown one, the reuse of further requests waits for theirs, so that the measured number
- * counts; those whose `done` never comes count with the promise at the end.
+ * `route.matched` or `match` promised. A `done` line is joined to its request by id; what it
+ * measured then replaces the promise.
  */
 #ifndef KVR_STAT_REPORT_H
 #define KVR_STAT_REPORT_H
@@ -41,7 +40,7 @@ struct kvr_report_options {
 };
 
 /* The defaults: 1 %, 512 tokens, windows of 60 s, 5 s late, 1,024 workers, 1,000 groups, 16 million
- * blocks, 4 million sessions, 1 million pending requests, Llama 3.1 8B on an H100. */
+ * blocks, 4 million sessions, 262,144 pending requests, Llama 3.1 8B on an H100. */
 enum kvr_status kvr_report_defaults(struct kvr_report_options *options, struct kvr_error *error);
 
 struct kvr_worker_stat {
@@ -50,9 +49,11 @@ struct kvr_worker_stat {
     bool declared; /* by a worker line */
     uint64_t capacity_tokens;
     uint64_t outstanding, outstanding_most;
+    double state_ms, load_ms;       /* when its last worker and load lines came; NaN: never */
     double kv_usage, kv_usage_most; /* from load lines, NaN: none */
     double waiting, running, tokens;
     uint64_t resident_blocks, resident_tokens; /* from stored and removed lines */
+    bool blocks_contradict;                    /* two partials speak of its blocks */
 };
 
 /* A block that a worker stores, and since when. */
@@ -70,9 +71,13 @@ struct kvr_pending {
     uint64_t key;
     struct kvr_facts facts; /* its texts and values are not valid any more */
     uint32_t worker, group;
-    bool waiting; /* not done, not forgotten */
-    bool reuse_counted;
+    uint64_t unit; /* see struct kvr_place */
+    int64_t pane;  /* that it was counted in; INT64_MIN: none */
+    bool waiting;  /* not done, not forgotten */
 };
+
+struct kvr_addition;
+struct kvr_place;
 
 struct kvr_report {
     struct kvr_report_options options;
@@ -111,7 +116,15 @@ struct kvr_report {
     uint64_t *ids;         /* scratch */
     size_t ids_capacity;
     struct kvr_buffer scratch;
-    uint64_t merged_parts;      /* 0: read from lines */
+    uint64_t ceiling_stands_in;      /* requests whose best match is the ceiling, having no match */
+    struct kvr_tally beyond_workers; /* what merging knows of the run and of no worker */
+    /* Sees everything that is added (sign 1) or taken back (-1); false: memory ran short. */
+    bool (*observe)(void *context, const struct kvr_addition *addition,
+        const struct kvr_place *place, int sign);
+    void *observe_context;
+    bool sessions_contradict, blocks_contradict; /* two partials have the same one */
+    bool ceiling_lost;                           /* some partial had no blocks */
+    uint64_t merged_parts;                       /* 0: read from lines */
     struct kvr_buffer left_out; /* names that merging left out, each "name\0why\0" */
 };
 
@@ -123,7 +136,7 @@ void kvr_report_destroy(struct kvr_report *report);
 enum kvr_status kvr_report_line(
     struct kvr_report *report, const struct kvr_line *line, struct kvr_error *error);
 
-/* Ends the stream: closes the windows, counts what still waits. Nothing is added after. */
+/* Ends the stream: closes the windows. Nothing is added after. */
 enum kvr_status kvr_report_finish(struct kvr_report *report, struct kvr_error *error);
 
 /* The sum of all workers, into an empty tally. */

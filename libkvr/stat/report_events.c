@@ -18,7 +18,7 @@ static enum kvr_status named_worker(struct kvr_report *report, const struct kvr_
 }
 
 static enum kvr_status on_worker(
-    struct kvr_report *report, const struct kvr_line *line, struct kvr_error *error)
+    struct kvr_report *report, const struct kvr_line *line, double now_ms, struct kvr_error *error)
 {
     struct kvr_worker_description description;
     uint32_t worker;
@@ -34,6 +34,7 @@ static enum kvr_status on_worker(
         (description.state != KVR_WORKER_ACTIVE) - (stat->state != KVR_WORKER_ACTIVE);
     stat->state = description.state;
     stat->declared = true;
+    stat->state_ms = now_ms;
     if (description.capacity.amount &&
         kvr_capacity_blocks(&description.capacity, 1, report->options.cost.kv_bytes_per_token,
             &blocks, NULL) == KVR_OK)
@@ -54,7 +55,7 @@ static bool read_gauge(const struct kvr_line *line, enum kvr_name name, double *
 }
 
 static enum kvr_status on_load(struct kvr_report *report, const struct kvr_line *line,
-    struct kvr_pane *pane, struct kvr_error *error)
+    double now_ms, struct kvr_pane *pane, struct kvr_error *error)
 {
     double usage = NAN, waiting = NAN, running = NAN, tokens = NAN;
     uint32_t worker;
@@ -73,6 +74,7 @@ static enum kvr_status on_load(struct kvr_report *report, const struct kvr_line 
         usage = tokens / (double)stat->capacity_tokens;
     if (usage > 1)
         usage = 1;
+    stat->load_ms = now_ms;
     stat->kv_usage = isnan(usage) ? stat->kv_usage : usage;
     stat->kv_usage_most = fmax(stat->kv_usage_most, usage);
     stat->waiting = isnan(waiting) ? stat->waiting : waiting;
@@ -265,9 +267,9 @@ enum kvr_status kvr_report_event(
     if (isnan(now_ms))
         now_ms = 0;
     if (kvr_value_is(event, "worker"))
-        return on_worker(report, line, error);
+        return on_worker(report, line, now_ms, error);
     if (kvr_value_is(event, "load"))
-        return on_load(report, line, pane, error);
+        return on_load(report, line, now_ms, pane, error);
     if (kvr_value_is(event, "done"))
         return kvr_report_done(report, line, pane, error);
     if (kvr_value_is(event, "stored"))

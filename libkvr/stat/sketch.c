@@ -105,6 +105,16 @@ bool kvr_sketch_add_bucket(struct kvr_sketch *sketch, int32_t bucket, double val
     return true;
 }
 
+void kvr_sketch_remove_bucket(struct kvr_sketch *sketch, int32_t bucket, double value)
+{
+    if (bucket == INT32_MIN)
+        sketch->zeros--;
+    else
+        sketch->counts[bucket - sketch->first]--;
+    sketch->count--;
+    sketch->sum_thousandths -= (uint64_t)llrint(fmin(value, KVR_SKETCH_MOST) * 1e3);
+}
+
 bool kvr_sketch_add(struct kvr_sketch *sketch, const struct kvr_sketch_scale *scale, double value)
 {
     if (!(value >= 0))

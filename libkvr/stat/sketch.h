@@ -61,6 +61,9 @@ int32_t kvr_sketch_bucket(const struct kvr_sketch_scale *scale, double value);
 /* Adds a value whose bucket is known, `times` times. False when memory is short. */
 bool kvr_sketch_add_bucket(struct kvr_sketch *sketch, int32_t bucket, double value, uint64_t times);
 
+/* Takes one value back that was added before. `least` and `most` stay what they were. */
+void kvr_sketch_remove_bucket(struct kvr_sketch *sketch, int32_t bucket, double value);
+
 /* Values that are negative or no number are left out: nothing here measures them. */
 bool kvr_sketch_add(struct kvr_sketch *sketch, const struct kvr_sketch_scale *scale, double value);
 

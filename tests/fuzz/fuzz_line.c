@@ -78,7 +78,8 @@ static void look_around(const struct kvr_line *line)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static const char *const formats[] = {"kvr", "bailian", "azure", "ragpulse", "agent"};
+    static const char *const formats[] = {"kvr", "bailian", "azure", "ragpulse", "agent", "aiperf",
+        "vllm-bench", "sglang", "litellm", "nginx"};
     char path[64];
     const char *name = path;
     struct kvr_source_options options = {.files = &name, .file_count = 1, .before_wait = no_wait};
@@ -92,7 +93,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size < 1)
         return 0;
     options.line_limit_bytes = data[0] & 1 ? 16 : 0;
-    intake_options.from = formats[(data[0] >> 1) % 5];
+    intake_options.from = formats[(data[0] >> 1 & 7) + (data[0] & 32 ? 2 : 0)];
     intake_options.time_unit = data[0] & 16 ? "s" : "ms";
     int descriptor = memfd_create("fuzz", 0);
     if (descriptor < 0 || write(descriptor, data + 1, size - 1) != (ssize_t)(size - 1))
