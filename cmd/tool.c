@@ -158,6 +158,8 @@ static void flush_before_wait(void *context)
 {
     struct tool *tool = context;
 
+    if (tool->before_wait)
+        tool->before_wait(tool);
     kvr_writer_flush(&tool->out);
 }
 

@@ -74,6 +74,9 @@ struct tool {
     int status;         /* exit status so far */
     bool show_progress; /* and when and how far it was shown last */
     double progress_ms, started_ms;
+    void (*before_wait)(struct tool *tool); /* may be set: called before a read that may wait, to
+                                               put what is still under way into tool->out */
+    void *context;                          /* for it */
 };
 
 /*

@@ -113,6 +113,25 @@ static struct text *part_text(struct value part)
     return text && text->type == VALUE_TEXT ? text->text : NULL;
 }
 
+/* A part as vLLM hands it to templates: the API's image_url and its like are {"type": "image"}. */
+static struct value vllm_part(struct run *run, struct value part)
+{
+    static const char *const names[][2] = {{"image_url", "image"}, {"input_image", "image"},
+        {"image_pil", "image"}, {"image_embeds", "image"}, {"video_url", "video"},
+        {"audio_url", "audio"}, {"input_audio", "audio"}};
+    const struct value *type = member(part, "type");
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        struct dict *made;
+        if (!is_text(type, names[i][0]))
+            continue;
+        made = kvr_dict_new(run, 1);
+        made->mark = part.dict->mark;
+        kvr_dict_set_name(run, made, "type", kvr_text_value(kvr_text_literal(run, names[i][1])));
+        return kvr_dict_value(made);
+    }
+    return part;
+}
+
 static struct value vllm_content(struct run *run, struct value content, bool as_parts)
 {
     struct text *joined = kvr_text_literal(run, "");
@@ -127,8 +146,13 @@ static struct value vllm_content(struct run *run, struct value content, bool as_
     }
     if (content.type == VALUE_NONE)
         return as_parts ? kvr_list_value(kvr_list_new(run, 0)) : kvr_text_value(joined);
-    if (as_parts || content.type != VALUE_LIST)
+    if (content.type != VALUE_LIST)
         return content;
+    if (as_parts) {
+        for (size_t i = 0; i < content.list->count; i++)
+            content.list->items[i] = vllm_part(run, content.list->items[i]);
+        return content;
+    }
     for (size_t i = 0; i < content.list->count; i++) {
         struct text *text = part_text(content.list->items[i]);
         if (!text)

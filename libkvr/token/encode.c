@@ -200,7 +200,7 @@ static enum kvr_status encode_normalized(struct kvr_encoder *encoder, const uint
 }
 
 static void encode_characters(
-    enum kvr_model model, const uint8_t *text, size_t length, struct kvr_ids *ids)
+    enum kvr_token_model model, const uint8_t *text, size_t length, struct kvr_ids *ids)
 {
     const uint8_t *end = text + length;
 
@@ -217,7 +217,7 @@ enum kvr_status kvr_encode(struct kvr_encoder *encoder, const char *text, size_t
     unsigned flags, struct kvr_ids *ids, struct kvr_error *error)
 {
     const struct kvr_tokenizer *t = encoder->tokenizer;
-    enum kvr_model model = (enum kvr_model)t->vocabulary.header->model;
+    enum kvr_token_model model = (enum kvr_token_model)t->vocabulary.header->model;
     const uint8_t *bytes = (const uint8_t *)text;
     uint32_t count = 0, at = 0;
     const struct kvr_step *steps = kvr_steps(t, KVR_POSTPROCESSORS, &count);

@@ -1,47 +1,15 @@
 /*
- * Loading: reading and unpacking a file, telling its format, compiling, and the compiled cache.
+ * Loading: telling a file's format, compiling, the compiled cache, and what follows from an image.
  */
+#include "token/file.h"
+#include "token/image_cache.h"
 #include "token/tokenizer_internal.h"
 
-#include "token/image_cache.h"
-
-#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <zlib.h>
-
-#define FILE_LIMIT (UINT64_C(1) << 30) /* bytes of a vocabulary file, unpacked */
-
-/* Unpacks gzip; anything else passes as it is. Appends to out. */
-static enum kvr_status unpack(
-    const void *bytes, size_t length, struct kvr_buffer *out, struct kvr_error *error)
-{
-    z_stream z = {.next_in = (void *)(uintptr_t)bytes, .avail_in = (uInt)length};
-    int result = Z_OK;
-
-    if (inflateInit2(&z, 15 + 16) != Z_OK)
-        return kvr_error_memory(error);
-    while (result == Z_OK) {
-        if (out->length > FILE_LIMIT || !kvr_buffer_reserve(out, 1 << 20))
-            break;
-        z.next_out = (Bytef *)out->data + out->length;
-        z.avail_out = 1 << 20;
-        result = inflate(&z, Z_NO_FLUSH);
-        out->length += (1 << 20) - z.avail_out;
-        if (result == Z_STREAM_END && z.avail_in > 1 && z.next_in[0] == 0x1f)
-            result = inflateReset(&z); /* another member */
-    }
-    inflateEnd(&z);
-    if (out->failed)
-        return kvr_error_memory(error);
-    if (out->length > FILE_LIMIT)
-        return kvr_error_set(error, KVR_BAD_INPUT, "unpacks to more than 1 GiB");
-    return result == Z_STREAM_END ? KVR_OK
-                                  : kvr_error_set(error, KVR_BAD_INPUT, "damaged gzip data");
-}
 
 static enum kvr_status load_source(struct kvr_source *source, const char *bytes, size_t length,
     const char *name, struct kvr_error *error)
@@ -192,7 +160,6 @@ enum kvr_status kvr_tokenizer_parse(struct kvr_tokenizer **tokenizer, const void
 {
     struct kvr_source source = {.unknown_id = KVR_NO_TOKEN};
     struct kvr_buffer unpacked = {0};
-    const unsigned char *magic = bytes;
     const char *slash = strrchr(name, '/');
     enum kvr_status status = KVR_OK;
 
@@ -202,8 +169,8 @@ enum kvr_status kvr_tokenizer_parse(struct kvr_tokenizer **tokenizer, const void
     if (strcmp(name, "bytes") == 0 || strcmp(name, "chars") == 0) {
         source.model = name[0] == 'b' ? KVR_MODEL_BYTES : KVR_MODEL_CHARS;
     } else {
-        if (length >= 2 && magic[0] == 0x1f && magic[1] == 0x8b) {
-            status = unpack(bytes, length, &unpacked, error);
+        if (kvr_is_gzip(bytes, length)) {
+            status = kvr_gunzip(bytes, length, &unpacked, error);
             bytes = unpacked.data;
             length = unpacked.length;
         }
@@ -221,27 +188,6 @@ enum kvr_status kvr_tokenizer_parse(struct kvr_tokenizer **tokenizer, const void
         *tokenizer = NULL;
     }
     return status;
-}
-
-static enum kvr_status read_file(
-    int descriptor, size_t size, struct kvr_buffer *out, struct kvr_error *error)
-{
-    size_t limit = size ? size : FILE_LIMIT;
-
-    while (out->length < limit) {
-        size_t room = size ? size - out->length : 1 << 16;
-        if (!kvr_buffer_reserve(out, room))
-            return kvr_error_memory(error);
-        ssize_t count = read(descriptor, out->data + out->length, room);
-        if (count < 0 && errno == EINTR)
-            continue;
-        if (count < 0)
-            return kvr_error_errno(error, KVR_IO, "reading");
-        if (!count)
-            break;
-        out->length += (size_t)count;
-    }
-    return KVR_OK;
 }
 
 /* From the compiled cache; KVR_END where it has none that is right. */
@@ -286,11 +232,7 @@ enum kvr_status kvr_tokenizer_load(struct kvr_tokenizer **tokenizer, const char 
         close(descriptor);
         return KVR_OK;
     }
-    enum kvr_status status = KVR_OK;
-    if (info.st_size > (off_t)FILE_LIMIT)
-        status = kvr_error_set(error, KVR_BAD_INPUT, "larger than 1 GiB");
-    if (!status)
-        status = read_file(descriptor, regular ? (size_t)info.st_size : 0, &file, error);
+    enum kvr_status status = kvr_read_descriptor(descriptor, &file, error);
     close(descriptor);
     if (!status)
         status = kvr_tokenizer_parse(tokenizer, file.data, file.length, path, error);
@@ -339,4 +281,11 @@ uint32_t kvr_tokenizer_added(const struct kvr_tokenizer *tokenizer, const char *
             memcmp(tokenizer->vocabulary.text + steps[i].text, text, length) == 0)
             return (uint32_t)steps[i].a;
     return KVR_NO_TOKEN;
+}
+
+size_t kvr_tokenizer_token_bytes(const struct kvr_tokenizer *tokenizer, uint32_t id)
+{
+    const struct kvr_vocabulary *v = &tokenizer->vocabulary;
+
+    return id < v->header->token_count ? kvr_token_length(v, id) : 0;
 }

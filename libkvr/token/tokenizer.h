@@ -38,6 +38,9 @@ void kvr_tokenizer_release(struct kvr_tokenizer *tokenizer);
 /* One more than the largest id. */
 uint32_t kvr_tokenizer_size(const struct kvr_tokenizer *tokenizer);
 
+/* Length in bytes of what the vocabulary has for an id; 0 where it has none. */
+size_t kvr_tokenizer_token_bytes(const struct kvr_tokenizer *tokenizer, uint32_t id);
+
 /* The id of an added or special token by its text, or KVR_NO_TOKEN. */
 uint32_t kvr_tokenizer_added(
     const struct kvr_tokenizer *tokenizer, const char *text, size_t length);

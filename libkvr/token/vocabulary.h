@@ -84,7 +84,7 @@ enum kvr_pipeline {
     KVR_PIPELINE_COUNT,
 };
 
-enum kvr_model {
+enum kvr_token_model {
     KVR_MODEL_BYTES,    /* id = byte */
     KVR_MODEL_CHARS,    /* id = code point */
     KVR_MODEL_BYTE_BPE, /* symbols are bytes */

@@ -18,7 +18,7 @@ struct kvr_source_token {
 };
 
 struct kvr_source {
-    enum kvr_model model;
+    enum kvr_token_model model;
     bool ignore_merges, byte_fallback, fuse_unknown, folded;
     bool ranked;         /* no merges list: the id of a token is its rank, any split merges */
     uint32_t unknown_id; /* KVR_NO_TOKEN: none */

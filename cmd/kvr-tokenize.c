@@ -1,0 +1,357 @@
+/*
+ * kvr-tokenize: text or chat to tokens and block ids. What happens to a line is libkvr's
+ * (token/annotate.h); here are the options, the loop over lines, and the loop with threads.
+ */
+#include "cmd/tool.h"
+
+#include "base/ordered.h"
+#include "token/annotate.h"
+#include "token/directory.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { THREAD_LIMIT = 256, JOB_LINES = 64, JOB_BYTES = 256 * 1024 };
+
+struct settings {
+    const char *tokenizer, *template_file, *by_model, *chain, *seed, *extra_keys, *style, *bos;
+    uint64_t block_size, truncate, image_tokens, threads;
+    bool ids, count, decode, render, special, list, no_cache;
+};
+
+#define AT(member) offsetof(struct settings, member)
+#define CHAINS "kvr|vllm-sha256_cbor|vllm-xxhash_cbor|vllm-sha256|vllm-xxhash|sglang|dynamo"
+
+static const struct kvr_option options[] = {
+    {'t', "tokenizer", KVR_OPTION_TEXT, AT(tokenizer), "NAME",
+        "the vocabulary: a name (see --list), a file (tiktoken ranks, tokenizer.json, tekken.json, "
+        "gzip or not), 'bytes' or 'chars'",
+        KVR_DEFAULT_TOKENIZER, "<file>"},
+    {0, "by-model", KVR_OPTION_TEXT, AT(by_model), "MAP",
+        "each line's model has its own vocabulary: a file of lines "
+        "{\"model\":...,\"tokenizer\":...,\"template\":...}, or 'auto' for vocabularies of the "
+        "models' names; other models have that of -t",
+        NULL, "auto|*"},
+    {0, "list", KVR_OPTION_FLAG, AT(list), NULL, "lists the vocabularies that names find, and ends",
+        NULL, NULL},
+    TOOL_OPTION_BLOCK_SIZE(struct settings, "16"),
+    {0, "ids", KVR_OPTION_FLAG, AT(ids), NULL, "adds token_ids", NULL, NULL},
+    {0, "count", KVR_OPTION_FLAG, AT(count), NULL, "adds input_length only", NULL, NULL},
+    {0, "decode", KVR_OPTION_FLAG, AT(decode), NULL, "turns token_ids into prompt instead", NULL,
+        NULL},
+    {0, "truncate", KVR_OPTION_COUNT, AT(truncate), "TOKENS",
+        "keeps so many tokens of a line, from its start; 0: all", "0", NULL},
+    {0, "special", KVR_OPTION_FLAG, AT(special), NULL,
+        "text of special tokens in prompts is these tokens; without it, it is plain text", NULL,
+        NULL},
+    {0, "bos", KVR_OPTION_TEXT, AT(bos), "WHEN",
+        "whether prompts get the tokens that the model adds at their start (rendered messages have "
+        "their own)",
+        "auto", "auto|no"},
+    {'j', "threads", KVR_OPTION_COUNT, AT(threads), "N", "threads; lines keep their order", "1",
+        NULL},
+    {0, "no-cache", KVR_OPTION_FLAG, AT(no_cache), NULL,
+        "neither reads nor keeps compiled vocabularies in ~/.cache/kvr", NULL, NULL},
+    {0},
+};
+
+static const struct kvr_option chat_options[] = {
+    {0, "template", KVR_OPTION_TEXT, AT(template_file), "FILE",
+        "the chat template (Jinja, or a tokenizer_config.json) instead of the one beside the "
+        "vocabulary",
+        NULL, "<file>"},
+    {0, "render", KVR_OPTION_FLAG, AT(render), NULL, "adds the rendered messages as prompt", NULL,
+        NULL},
+    {0, "style", KVR_OPTION_TEXT, AT(style), "STYLE",
+        "what is done to messages before the template sees them: 'plain' nothing, 'vllm' and "
+        "'transformers5' as these do; 'auto' is vllm for messages with parts as image_url, else "
+        "plain",
+        "auto", "auto|plain|vllm|transformers5"},
+    {0, "image-tokens", KVR_OPTION_COUNT, AT(image_tokens), "TOKENS",
+        "that an image takes, where the template has one placeholder for it", "1", NULL},
+    {0},
+};
+
+static const struct kvr_option chain_options[] = {
+    {0, "chain", KVR_OPTION_TEXT, AT(chain), "CHAIN",
+        "how blocks hash: kvr's own way, or as an engine does in its event streams", "kvr", CHAINS},
+    {0, "seed", KVR_OPTION_TEXT, AT(seed), "TEXT",
+        "PYTHONHASHSEED of the vLLM whose ids are wanted; without it that of a vLLM 0.33 that has "
+        "none",
+        NULL, NULL},
+    {0, "extra-keys", KVR_OPTION_TEXT, AT(extra_keys), "STYLE",
+        "how vLLM writes LoRA, salt and images into its hashes: 'tagged' (0.33), 'plain' (0.12 to "
+        "0.29), 'legacy' (before)",
+        "tagged", "tagged|plain|legacy"},
+    {0},
+};
+
+static const struct kvr_program program = {
+    .name = "kvr-tokenize",
+    .summary = "turn prompts and chat messages into tokens and block ids",
+    .operands = "[FILE...]",
+    .description =
+        "Request lines with prompt, messages (and tools) or token_ids gain input_length, hash_ids "
+        "and block_size: exactly the tokens that the worker will see. Messages are rendered with "
+        "the model's own chat template. Other lines pass as they are.",
+    .examples = "echo '{\"prompt\":\"Hello, world\"}' | kvr-tokenize --ids\n"
+                "kvr-tokenize -t qwen3.tokenizer.json --render chats.jsonl\n"
+                "kvr-tokenize --by-model auto -j 4 requests.jsonl | kvr-match -w 8 | kvr-route\n"
+                "kvr-tokenize --chain vllm-sha256_cbor --seed 0 requests.jsonl\n",
+};
+
+/* Lines under way with threads: their text, what became of it, and what was wrong. */
+struct job_line {
+    struct kvr_source_line source;
+    size_t text; /* where it starts in job.text */
+    size_t out, out_length;
+    struct kvr_error error;
+};
+
+struct job {
+    struct kvr_buffer text, out;
+    struct job_line lines[JOB_LINES];
+    size_t count;
+};
+
+struct worker {
+    struct kvr_annotator *annotator;
+    struct kvr_line line;
+};
+
+struct pool {
+    struct kvr_ordered *ordered;
+    struct worker workers[THREAD_LIMIT];
+    struct job *filling, *spare[THREAD_LIMIT * 2 + 1];
+    size_t spare_count, thread_count;
+};
+
+static void list_one(const char *name, const char *path, bool hidden, void *context)
+{
+    struct kvr_buffer *out = context;
+
+    if (hidden)
+        return;
+    kvr_buffer_append_text(out, "{\"name\":");
+    kvr_json_write_string(out, name, strlen(name));
+    kvr_buffer_append_text(out, ",\"path\":");
+    kvr_json_write_string(out, path, strlen(path));
+    kvr_buffer_append_text(out, "}\n");
+}
+
+static enum kvr_status read_options(
+    const struct settings *settings, struct kvr_annotate_options *annotate, struct kvr_error *error)
+{
+    *annotate = (struct kvr_annotate_options){
+        .chain = kvr_chain_find(settings->chain),
+        .seed = settings->seed,
+        .style = settings->extra_keys[0] == 'p'   ? KVR_EXTRA_PLAIN
+                 : settings->extra_keys[0] == 'l' ? KVR_EXTRA_LEGACY
+                                                  : KVR_EXTRA_TAGGED,
+        .style_auto = strcmp(settings->style, "auto") == 0,
+        .block_size = settings->block_size,
+        .truncate = settings->truncate,
+        .image_tokens = settings->image_tokens,
+        .ids = settings->ids,
+        .count = settings->count,
+        .decode = settings->decode,
+        .render = settings->render,
+        .special = settings->special,
+        .no_bos = settings->bos[0] == 'n',
+    };
+    if (!annotate->style_auto && !kvr_chat_style_find(settings->style, &annotate->chat_style))
+        return kvr_error_set(error, KVR_BAD_USAGE, "--style: no style '%s'", settings->style);
+    if (!annotate->chain)
+        return kvr_error_set(error, KVR_BAD_USAGE, "--chain: no chain '%s'", settings->chain);
+    if (!settings->block_size)
+        return kvr_error_set(error, KVR_BAD_USAGE, "-b: a block has one token or more");
+    if (settings->image_tokens > 1000000)
+        return kvr_error_set(error, KVR_BAD_USAGE, "--image-tokens: at most 1000000");
+    if (settings->threads < 1 || settings->threads > THREAD_LIMIT)
+        return kvr_error_set(error, KVR_BAD_USAGE, "-j: 1 to %d", THREAD_LIMIT);
+    struct kvr_chain_settings chain = {.seed = settings->seed};
+    struct kvr_chain_state state = {0};
+    enum kvr_status status = annotate->chain->begin(&chain, &state, error);
+    kvr_chain_release(&state);
+    return status ? kvr_error_prefix(error, "--chain") : KVR_OK;
+}
+
+/* The loop without threads. */
+static void run_alone(struct tool *tool, struct kvr_annotator *annotator)
+{
+    struct kvr_error error;
+
+    while (tool_next(tool) == TOOL_LINE) {
+        enum kvr_status status = kvr_annotate(annotator, &tool->line, &tool->out.buffer, &error);
+        if (!status)
+            kvr_writer_line_done(&tool->out);
+        else
+            tool_bad_line(tool, &error);
+    }
+}
+
+static void work(void *argument, void *context)
+{
+    struct job *job = argument;
+    struct worker *worker = context;
+
+    for (size_t i = 0; i < job->count; i++) {
+        struct job_line *line = &job->lines[i];
+        line->error.status = KVR_OK;
+        line->source.text = job->text.data + line->text;
+        line->out = job->out.length;
+        if (!kvr_line_parse(&worker->line, &line->source, &line->error))
+            kvr_annotate(worker->annotator, &worker->line, &job->out, &line->error);
+        line->out_length = job->out.length - line->out;
+    }
+}
+
+/* Writes what became of a job's lines, in order, and keeps the job for later. */
+static void finish_job(struct tool *tool, struct pool *pool, struct job *job)
+{
+    for (size_t i = 0; i < job->count; i++) {
+        struct job_line *line = &job->lines[i];
+        if (line->error.status) {
+            tool->line.source = line->source;
+            tool_bad_line(tool, &line->error);
+            continue;
+        }
+        kvr_buffer_append(&tool->out.buffer, job->out.data + line->out, line->out_length);
+        kvr_writer_line_done(&tool->out);
+    }
+    job->count = 0;
+    kvr_buffer_clear(&job->text);
+    kvr_buffer_clear(&job->out);
+    pool->spare[pool->spare_count++] = job;
+}
+
+static void submit(struct tool *tool, struct pool *pool)
+{
+    struct job *done;
+
+    if (!pool->filling || !pool->filling->count)
+        return;
+    while ((done = kvr_ordered_take(pool->ordered, kvr_ordered_full(pool->ordered))))
+        finish_job(tool, pool, done);
+    kvr_ordered_submit(pool->ordered, pool->filling);
+    pool->filling = NULL;
+}
+
+static void drain(struct tool *tool)
+{
+    struct pool *pool = tool->context;
+    struct job *done;
+
+    submit(tool, pool);
+    while ((done = kvr_ordered_take(pool->ordered, true)))
+        finish_job(tool, pool, done);
+}
+
+/* The loop with threads: lines are copied into jobs, jobs come back in order. */
+static void run_pool(struct tool *tool, struct pool *pool)
+{
+    struct kvr_error error;
+
+    tool->context = pool;
+    tool->before_wait = drain;
+    while (tool_next(tool) == TOOL_LINE) {
+        if (!pool->filling)
+            pool->filling = pool->spare_count ? pool->spare[--pool->spare_count]
+                                              : calloc(1, sizeof *pool->filling);
+        struct job *job = pool->filling;
+        if (!job || !kvr_buffer_reserve(&job->text, tool->line.source.length)) {
+            kvr_error_memory(&error);
+            tool_bad_line(tool, &error);
+            continue;
+        }
+        struct job_line *line = &job->lines[job->count++];
+        *line = (struct job_line){.source = tool->line.source, .text = job->text.length};
+        kvr_buffer_append(&job->text, tool->line.source.text, tool->line.source.length);
+        if (job->count == JOB_LINES || job->text.length >= JOB_BYTES)
+            submit(tool, pool);
+    }
+    tool->before_wait = NULL;
+    drain(tool);
+}
+
+static void release_pool(struct pool *pool)
+{
+    kvr_ordered_destroy(pool->ordered);
+    for (size_t i = 0; i < pool->thread_count; i++) {
+        kvr_annotator_destroy(pool->workers[i].annotator);
+        kvr_line_release(&pool->workers[i].line);
+    }
+    if (pool->filling)
+        pool->spare[pool->spare_count++] = pool->filling;
+    for (size_t i = 0; i < pool->spare_count; i++) {
+        kvr_buffer_release(&pool->spare[i]->text);
+        kvr_buffer_release(&pool->spare[i]->out);
+        free(pool->spare[i]);
+    }
+    free(pool);
+}
+
+static enum kvr_status run(struct tool *tool, const struct settings *settings,
+    struct kvr_models *models, const struct kvr_annotate_options *annotate, struct kvr_error *error)
+{
+    void *contexts[THREAD_LIMIT];
+    struct pool *pool = calloc(1, sizeof *pool);
+    enum kvr_status status = pool ? KVR_OK : kvr_error_memory(error);
+
+    for (size_t i = 0; i < settings->threads && !status; i++) {
+        struct worker *worker = &pool->workers[i];
+        status = kvr_annotator_create(&worker->annotator, models, annotate, error);
+        if (!status)
+            status = kvr_line_init(&worker->line, error);
+        contexts[i] = worker;
+        pool->thread_count++;
+    }
+    if (!status && settings->threads == 1) {
+        run_alone(tool, pool->workers[0].annotator);
+    } else if (!status) {
+        status = kvr_ordered_create(
+            &pool->ordered, settings->threads, settings->threads * 2, work, contexts, error);
+        if (!status)
+            run_pool(tool, pool);
+    }
+    if (pool)
+        release_pool(pool);
+    return status;
+}
+
+int main(int argc, char **argv)
+{
+    static struct settings settings;
+    struct tool tool;
+    struct kvr_models *models = NULL;
+    struct kvr_annotate_options annotate;
+    struct kvr_buffer cache = {0};
+    struct kvr_error error;
+    const struct kvr_option_group groups[] = {{"Tokens", options, &settings},
+        {"Chat", chat_options, &settings}, {"Block ids", chain_options, &settings}, {0}};
+    int ended = tool_begin(&tool, &program, groups, argc, argv);
+
+    if (ended >= 0)
+        return ended;
+    if (settings.list) {
+        kvr_directory_list(list_one, &tool.out.buffer);
+        tool.out.whole = tool.out.buffer.length;
+        return tool_end(&tool);
+    }
+    enum kvr_status status = read_options(&settings, &annotate, &error);
+    if (!status) {
+        struct kvr_models_options options = {.tokenizer = settings.tokenizer,
+            .template_file = settings.template_file,
+            .by_model = settings.by_model,
+            .cache_directory = settings.no_cache ? NULL : kvr_directory_cache(&cache)};
+        status = kvr_models_create(&models, &options, &error);
+    }
+    if (!status)
+        status = run(&tool, &settings, models, &annotate, &error);
+    if (status)
+        tool_fail(&tool, &error);
+    kvr_models_destroy(models);
+    kvr_buffer_release(&cache);
+    return tool_end(&tool);
+}

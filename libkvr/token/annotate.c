@@ -1,0 +1,468 @@
+#include "token/annotate.h"
+
+#include "base/grow.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define ENCODER_LIMIT 16 /* models with an encoder of their own at a time */
+
+struct encoder_slot {
+    const struct kvr_chat_model *model;
+    struct kvr_encoder *encoder;
+    uint64_t used; /* when last */
+};
+
+struct kvr_annotator {
+    struct kvr_models *models;
+    struct kvr_annotate_options options;
+    struct kvr_template_run *run;
+    struct kvr_chat_result chat; /* of the line's messages; media of none */
+    struct kvr_buffer names;     /* of media */
+    struct encoder_slot encoders[ENCODER_LIMIT];
+    uint64_t clock;
+    struct kvr_ids ids;
+    struct kvr_chain_state chain;
+    struct kvr_buffer text, scratch[4];
+    uint64_t *numbers; /* ids as a line has them */
+    size_t number_capacity;
+    struct kvr_placed *placed;
+    size_t placed_count, placed_capacity;
+};
+
+enum kvr_status kvr_annotator_create(struct kvr_annotator **annotator, struct kvr_models *models,
+    const struct kvr_annotate_options *options, struct kvr_error *error)
+{
+    struct kvr_annotator *a = calloc(1, sizeof *a);
+
+    *annotator = NULL;
+    if (a)
+        a->run = kvr_template_run_new(NULL, -1);
+    if (!a || !a->run) {
+        free(a);
+        return kvr_error_memory(error);
+    }
+    a->models = models;
+    a->options = *options;
+    *annotator = a;
+    return KVR_OK;
+}
+
+void kvr_annotator_destroy(struct kvr_annotator *a)
+{
+    if (!a)
+        return;
+    kvr_template_run_free(a->run);
+    kvr_buffer_release(&a->names);
+    for (int i = 0; i < ENCODER_LIMIT; i++)
+        kvr_encoder_release(a->encoders[i].encoder);
+    kvr_ids_release(&a->ids);
+    kvr_chain_release(&a->chain);
+    kvr_buffer_release(&a->text);
+    for (int i = 0; i < 4; i++)
+        kvr_buffer_release(&a->scratch[i]);
+    free(a->numbers);
+    free(a->placed);
+    free(a);
+}
+
+/* The encoder of a model; the one not used for longest makes room. */
+static enum kvr_status encoder_of(struct kvr_annotator *a, const struct kvr_chat_model *model,
+    struct kvr_encoder **encoder, struct kvr_error *error)
+{
+    struct encoder_slot *oldest = &a->encoders[0];
+
+    a->clock++;
+    for (int i = 0; i < ENCODER_LIMIT; i++) {
+        struct encoder_slot *slot = &a->encoders[i];
+        if (slot->model == model) {
+            slot->used = a->clock;
+            *encoder = slot->encoder;
+            return KVR_OK;
+        }
+        if (slot->used < oldest->used)
+            oldest = slot;
+    }
+    kvr_encoder_release(oldest->encoder);
+    *oldest = (struct encoder_slot){0};
+    enum kvr_status status = kvr_encoder_new(encoder, model->tokenizer, error);
+    if (!status)
+        *oldest = (struct encoder_slot){model, *encoder, a->clock};
+    return status;
+}
+
+/* Appends a line's token ids, which are below 2^32. */
+static enum kvr_status read_ids(
+    struct kvr_annotator *a, struct kvr_value list, const char *name, struct kvr_error *error)
+{
+    uint64_t *room =
+        kvr_grow(a->numbers, &a->number_capacity, kvr_value_u64s_room(list), sizeof *a->numbers);
+
+    if (!room)
+        return kvr_error_memory(error);
+    a->numbers = room;
+    ptrdiff_t count = kvr_value_u64s(list, a->numbers);
+    if (count < 0)
+        return kvr_error_set(error, KVR_BAD_INPUT, "%s is no list of token ids", name);
+    if (!kvr_ids_reserve(&a->ids, (size_t)count))
+        return kvr_error_memory(error);
+    for (ptrdiff_t i = 0; i < count; i++) {
+        if (a->numbers[i] > UINT32_MAX)
+            return kvr_error_set(error, KVR_BAD_INPUT, "%s has an id above 2^32", name);
+        kvr_ids_push(&a->ids, (uint32_t)a->numbers[i]);
+    }
+    return KVR_OK;
+}
+
+/* A prompt, with what the model puts before it. */
+static enum kvr_status encode_prompt(struct kvr_annotator *a, const struct kvr_chat_model *model,
+    struct kvr_encoder *encoder, struct kvr_text text, struct kvr_error *error)
+{
+    unsigned flags = a->options.special ? KVR_ENCODE_SPECIAL : 0;
+    size_t before = a->ids.count;
+
+    if (a->options.no_bos)
+        return kvr_encode(encoder, text.text, text.length, flags, &a->ids, error);
+    if (model->bos_id != KVR_NO_TOKEN)
+        kvr_ids_push(&a->ids, model->bos_id);
+    size_t own = a->ids.count;
+    enum kvr_status status =
+        kvr_encode(encoder, text.text, text.length, flags | KVR_ENCODE_MODEL, &a->ids, error);
+    /* the post-processor may add the very token that the configuration asks for */
+    if (!status && own > before && a->ids.count > own && a->ids.data[own] == model->bos_id) {
+        a->ids.count--;
+        memmove(&a->ids.data[own - 1], &a->ids.data[own],
+            (a->ids.count - own + 1) * sizeof *a->ids.data);
+    }
+    return status;
+}
+
+static bool place(struct kvr_annotator *a, struct kvr_text identifier, size_t start, size_t length)
+{
+    struct kvr_placed *placed =
+        kvr_grow(a->placed, &a->placed_capacity, a->placed_count + 1, sizeof *a->placed);
+
+    if (!placed)
+        return false;
+    a->placed = placed;
+    a->placed[a->placed_count++] = (struct kvr_placed){identifier, start, length};
+    return true;
+}
+
+/* Gives the image at ids[at] as many tokens as it takes. */
+static bool widen(struct kvr_annotator *a, size_t at, size_t wanted)
+{
+    if (wanted <= 1)
+        return true;
+    if (!kvr_ids_reserve(&a->ids, wanted - 1))
+        return false;
+    memmove(&a->ids.data[at + wanted], &a->ids.data[at + 1],
+        (a->ids.count - at - 1) * sizeof *a->ids.data);
+    for (size_t i = 1; i < wanted; i++)
+        a->ids.data[at + i] = a->ids.data[at];
+    a->ids.count += wanted - 1;
+    return true;
+}
+
+/* The token that a byte of the rendered text falls into; 0 where tokens do not tell. */
+static size_t token_at(
+    const struct kvr_annotator *a, const struct kvr_chat_model *model, size_t offset)
+{
+    size_t at = 0, token = 0, total = 0;
+
+    for (size_t i = 0; i < a->ids.count; i++)
+        total += kvr_tokenizer_token_bytes(model->tokenizer, a->ids.data[i]);
+    if (total != a->text.length)
+        return 0;
+    while (token < a->ids.count) {
+        at += kvr_tokenizer_token_bytes(model->tokenizer, a->ids.data[token]);
+        if (at > offset)
+            break;
+        token++;
+    }
+    return token < a->ids.count || !token ? token : token - 1;
+}
+
+/* Where the content behind placeholders lies. Each run of the model's placeholder is one image, in
+ * order. Where the counts do not agree, or the placeholder is not known, content counts from where
+ * its part was rendered, or from the first token on: prompts with different images then never
+ * match, which is the safe side. */
+static bool place_media(struct kvr_annotator *a, const struct kvr_chat_model *model)
+{
+    size_t found = 0, count = a->chat.media_count;
+
+    kvr_buffer_clear(&a->names);
+    if (!count)
+        return true;
+    for (size_t i = 0; i < count; i++)
+        kvr_buffer_append_format(&a->names, "%016llx", (unsigned long long)a->chat.media[i].hash);
+    if (a->names.failed)
+        return false;
+    for (size_t i = 0; i < a->ids.count; i++)
+        found += a->ids.data[i] == model->image_id && (!i || a->ids.data[i - 1] != model->image_id);
+    for (size_t i = 0, at = 0; i < count; i++) {
+        struct kvr_text name = {a->names.data + 16 * i, 16};
+        if (found != count || model->image_id == KVR_NO_TOKEN) {
+            if (!place(a, name, token_at(a, model, a->chat.media[i].text_offset), 1))
+                return false;
+            continue;
+        }
+        while (a->ids.data[at] != model->image_id)
+            at++;
+        size_t run = at;
+        if (at + 1 == a->ids.count || a->ids.data[at + 1] != model->image_id)
+            if (!widen(a, at, (size_t)a->options.image_tokens))
+                return false;
+        while (at < a->ids.count && a->ids.data[at] == model->image_id)
+            at++;
+        if (!place(a, name, run, at - run))
+            return false;
+    }
+    return true;
+}
+
+/* Whether a message has a part of a type that only an API knows and no template. */
+static bool has_api_parts(struct kvr_value messages)
+{
+    static const char *const types[] = {
+        "image_url", "input_image", "video_url", "audio_url", "input_audio", "file"};
+    struct kvr_cursor cursor = kvr_value_open(messages);
+    struct kvr_value message, part;
+
+    while (messages.type == KVR_ARRAY && kvr_next_element(&cursor, &message)) {
+        struct kvr_value content = kvr_value_get(message, "content");
+        struct kvr_cursor parts = kvr_value_open(content);
+        while (content.type == KVR_ARRAY && kvr_next_element(&parts, &part))
+            for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+                if (kvr_value_is(kvr_value_get(part, "type"), types[i]))
+                    return true;
+    }
+    return false;
+}
+
+static struct kvr_chat_json json_of(const struct kvr_line *line, enum kvr_name name)
+{
+    struct kvr_value value = kvr_line_get(line, name);
+
+    return (struct kvr_chat_json){value.text, value.length};
+}
+
+static enum kvr_status render(struct kvr_annotator *a, const struct kvr_chat_model *model,
+    const struct kvr_line *line, struct kvr_error *error)
+{
+    struct kvr_value generation = kvr_line_get(line, KVR_NAME_ADD_GENERATION_PROMPT);
+    struct kvr_value messages = kvr_line_get(line, KVR_NAME_MESSAGES);
+    struct kvr_chat_request request = {
+        .messages = json_of(line, KVR_NAME_MESSAGES),
+        .tools = json_of(line, KVR_NAME_TOOLS),
+        .kwargs = json_of(line, KVR_NAME_CHAT_TEMPLATE_KWARGS),
+        .continue_final_message =
+            kvr_value_true(kvr_line_get(line, KVR_NAME_CONTINUE_FINAL_MESSAGE)),
+        .style = a->options.chat_style,
+    };
+
+    request.add_generation_prompt = generation.type == KVR_ABSENT ? !request.continue_final_message
+                                                                  : kvr_value_true(generation);
+    if (a->options.style_auto)
+        request.style = has_api_parts(messages) ? KVR_CHAT_VLLM : KVR_CHAT_PLAIN;
+    return kvr_chat_render(model->chat, a->run, &request, &a->text, &a->chat, NULL, error);
+}
+
+/* Reads the content of a line into a->ids, and a->text where it was rendered. *found: it has any.
+ */
+static enum kvr_status read_content(struct kvr_annotator *a, const struct kvr_chat_model *model,
+    const struct kvr_line *line, bool *found, bool *plain, struct kvr_error *error)
+{
+    struct kvr_value ids = kvr_line_get(line, KVR_NAME_TOKEN_IDS);
+    struct kvr_value prompt = kvr_line_get(line, KVR_NAME_PROMPT);
+    struct kvr_encoder *encoder;
+    struct kvr_text text;
+
+    *found = true;
+    if (ids.type > KVR_NULL)
+        return read_ids(a, ids, "token_ids", error);
+    enum kvr_status status = encoder_of(a, model, &encoder, error);
+    if (status)
+        return status;
+    if (kvr_line_get(line, KVR_NAME_MESSAGES).type > KVR_NULL) {
+        status = render(a, model, line, error);
+        *plain = a->chat.approximate;
+        if (!status)
+            status = kvr_encode(encoder, a->text.data, a->text.length,
+                *plain && !a->options.special ? 0 : KVR_ENCODE_SPECIAL, &a->ids, error);
+        if (!status && !place_media(a, model))
+            status = kvr_error_memory(error);
+        return status;
+    }
+    if (prompt.type == KVR_ARRAY)
+        return read_ids(a, prompt, "prompt", error);
+    *found = prompt.type == KVR_STRING;
+    if (!*found)
+        return KVR_OK;
+    if (!kvr_value_text(prompt, &a->scratch[0], &text))
+        return kvr_error_memory(error);
+    return encode_prompt(a, model, encoder, text, error);
+}
+
+static struct kvr_text text_member(struct kvr_value value, struct kvr_buffer *scratch)
+{
+    struct kvr_text text = {NULL, 0};
+
+    if (value.type == KVR_NUMBER)
+        return (struct kvr_text){value.text, value.length};
+    if (value.type == KVR_STRING && kvr_value_text(value, scratch, &text) && !text.text)
+        text.text = "";
+    return text;
+}
+
+/* The namespace of a line: model, lora (a name, a number, or {"name","path","id"}), salt. */
+static void read_namespace(
+    struct kvr_annotator *a, const struct kvr_line *line, struct kvr_namespace *space)
+{
+    struct kvr_value lora = kvr_line_get(line, KVR_NAME_LORA), name = lora;
+
+    memset(space, 0, sizeof *space);
+    if (lora.type == KVR_OBJECT) {
+        name = kvr_value_get(lora, "name");
+        space->lora_path = text_member(kvr_value_get(lora, "path"), &a->scratch[3]);
+        kvr_value_u64(kvr_value_get(lora, "id"), &space->lora_id);
+    } else {
+        kvr_value_u64(lora, &space->lora_id);
+    }
+    space->model = text_member(kvr_line_get(line, KVR_NAME_MODEL), &a->scratch[0]);
+    space->lora = text_member(name, &a->scratch[1]);
+    space->salt = text_member(kvr_line_get(line, KVR_NAME_SALT), &a->scratch[2]);
+}
+
+static enum kvr_status add_hashes(struct kvr_annotator *a, const struct kvr_line *line,
+    size_t block_size, struct kvr_buffer *out, struct kvr_error *error)
+{
+    const struct kvr_chain *chain = a->options.chain;
+    struct kvr_chain_settings settings = {.seed = a->options.seed, .style = a->options.style};
+    size_t blocks = a->ids.count / block_size;
+
+    a->chain.digest_length = a->chain.tokens = 0;
+    read_namespace(a, line, &settings.space);
+    enum kvr_status status = chain->begin(&settings, &a->chain, error);
+    kvr_line_add(out, "hash_ids");
+    kvr_buffer_append_byte(out, '[');
+    for (size_t i = 0; i < blocks && !status; i++) {
+        status = chain->block(&settings, &a->chain, a->ids.data + i * block_size, block_size,
+            a->placed, a->placed_count, error);
+        if (i)
+            kvr_buffer_append_byte(out, ',');
+        kvr_buffer_append_u64(out, a->chain.id);
+    }
+    kvr_buffer_append_byte(out, ']');
+    return status;
+}
+
+static void add_ids(const struct kvr_annotator *a, struct kvr_buffer *out)
+{
+    kvr_line_add(out, "token_ids");
+    kvr_buffer_append_byte(out, '[');
+    for (size_t i = 0; i < a->ids.count; i++) {
+        if (i)
+            kvr_buffer_append_byte(out, ',');
+        kvr_buffer_append_u64(out, a->ids.data[i]);
+    }
+    kvr_buffer_append_byte(out, ']');
+}
+
+static enum kvr_status decode_line(struct kvr_annotator *a, const struct kvr_chat_model *model,
+    const struct kvr_line *line, struct kvr_buffer *out, struct kvr_error *error)
+{
+    static const enum kvr_name dropped[] = {KVR_NAME_PROMPT};
+    enum kvr_status status =
+        read_ids(a, kvr_line_get(line, KVR_NAME_TOKEN_IDS), "token_ids", error);
+
+    if (!status)
+        status = kvr_decode(model->tokenizer, a->ids.data, a->ids.count, false, &a->text, error);
+    if (status)
+        return status;
+    kvr_line_begin(line, out, dropped, 1);
+    kvr_line_add(out, "prompt");
+    kvr_json_write_string(out, a->text.data, a->text.length);
+    kvr_line_end(out);
+    return KVR_OK;
+}
+
+/* Writes the line with what was found. */
+static enum kvr_status write_line(struct kvr_annotator *a, const struct kvr_line *line,
+    bool rendered, bool plain, struct kvr_buffer *out, struct kvr_error *error)
+{
+    const struct kvr_annotate_options *o = &a->options;
+    enum kvr_name dropped[5];
+    size_t count = 0;
+    uint64_t block_size = o->block_size, own;
+    enum kvr_status status = KVR_OK;
+
+    if (kvr_value_u64(kvr_line_get(line, KVR_NAME_BLOCK_SIZE), &own) && own)
+        block_size = own;
+    dropped[count++] = KVR_NAME_INPUT_LENGTH;
+    if (rendered && o->render)
+        dropped[count++] = KVR_NAME_PROMPT;
+    if (o->ids)
+        dropped[count++] = KVR_NAME_TOKEN_IDS;
+    if (!o->count) {
+        dropped[count++] = KVR_NAME_HASH_IDS;
+        dropped[count++] = KVR_NAME_BLOCK_SIZE;
+    }
+    kvr_line_begin(line, out, dropped, count);
+    if (rendered && o->render) {
+        kvr_line_add(out, "prompt");
+        kvr_json_write_string(out, a->text.data, a->text.length);
+    }
+    if (o->ids)
+        add_ids(a, out);
+    kvr_line_add(out, "input_length");
+    kvr_buffer_append_u64(out, a->ids.count);
+    if (!o->count) {
+        status = add_hashes(a, line, (size_t)block_size, out, error);
+        kvr_line_add(out, "block_size");
+        kvr_buffer_append_u64(out, block_size);
+    }
+    if (plain) {
+        kvr_line_add(out, "approximate");
+        kvr_buffer_append_text(out, "true");
+    }
+    kvr_line_end(out);
+    return status;
+}
+
+enum kvr_status kvr_annotate(struct kvr_annotator *a, const struct kvr_line *line,
+    struct kvr_buffer *out, struct kvr_error *error)
+{
+    const struct kvr_chat_model *model;
+    size_t before = out->length;
+    bool found = false, plain = false, rendered;
+
+    if (kvr_line_is_event(line)) {
+        kvr_buffer_append(out, line->object.text, line->object.length);
+        return out->failed ? kvr_error_memory(error) : KVR_OK;
+    }
+    a->ids.count = 0;
+    a->ids.failed = false;
+    a->placed_count = 0;
+    kvr_buffer_clear(&a->text);
+    struct kvr_text name = text_member(kvr_line_get(line, KVR_NAME_MODEL), &a->scratch[0]);
+    enum kvr_status status = kvr_models_get(a->models, name, &model, error);
+    if (!status && a->options.decode && kvr_line_get(line, KVR_NAME_TOKEN_IDS).type > KVR_NULL) {
+        status = decode_line(a, model, line, out, error);
+    } else if (!status) {
+        status = read_content(a, model, line, &found, &plain, error);
+        rendered = found && kvr_line_get(line, KVR_NAME_TOKEN_IDS).type <= KVR_NULL &&
+                   kvr_line_get(line, KVR_NAME_MESSAGES).type > KVR_NULL;
+        if (!status && a->options.truncate && a->ids.count > a->options.truncate)
+            a->ids.count = (size_t)a->options.truncate;
+        if (!status && found)
+            status = write_line(a, line, rendered, plain, out, error);
+        else if (!status)
+            kvr_buffer_append(out, line->object.text, line->object.length);
+    }
+    if (!status && out->failed)
+        status = kvr_error_memory(error);
+    if (status)
+        out->length = before;
+    return status;
+}

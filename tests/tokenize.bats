@@ -1,0 +1,221 @@
+#!/usr/bin/env bats
+# kvr-tokenize: what it adds, what it leaves, what it refuses.
+
+load helper
+
+setup() {
+    cd "$BATS_TEST_TMPDIR" || return 1
+    export XDG_CACHE_HOME=$BATS_TEST_TMPDIR/cache
+    unset KVR_TOKENIZERS
+}
+
+shared_vocabularies() {
+    need_shared tokenizers
+    export KVR_TOKENIZERS=$SHARED/tokenizers
+}
+
+@test "the members, in their order, after all others, with the embedded vocabulary" {
+    run kvr-tokenize --ids -b 2 <<<'{"id":1,"prompt":"Hello, world","x":[1.0]}'
+    assert_success
+    assert_output '{"id":1,"prompt":"Hello, world","x":[1.0],"token_ids":[9906,11,1917],"input_length":3,"hash_ids":[739360794585778],"block_size":2}'
+}
+
+@test "blocks are of 16 tokens, or of the line's block_size" {
+    run kvr-tokenize <<<'{"prompt":"a b c d e f g h i j k l m n o p q"}
+{"prompt":"a b c d e f g h i j k l m n o p q","block_size":5}'
+    assert_success
+    assert_equal "$(jq -c '[.input_length, (.hash_ids | length), .block_size]' <<<"$output")" '[17,1,16]
+[17,3,5]'
+}
+
+@test "what has no content passes byte for byte" {
+    printf '%s\n' '{"hash_ids":[1, 2],"input_length":9 }' '{"event":"done","prompt":"x"}' '{}' >lines
+    run kvr-tokenize lines
+    assert_success
+    assert_output "$(cat lines)"
+}
+
+@test "token_ids are taken as they are, and lists of ids as prompts" {
+    run kvr-tokenize -b 1 <<<'{"token_ids":[9906,11,1917]}
+{"prompt":[9906,11,1917]}
+{"prompt":"Hello, world"}'
+    assert_success
+    assert_equal "$(jq -c .hash_ids <<<"$output" | sort -u | wc -l)" 1
+}
+
+@test "special-token text is plain text unless --special says otherwise" {
+    run kvr-tokenize --count <<<'{"prompt":"<|endoftext|>"}'
+    assert_output '{"prompt":"<|endoftext|>","input_length":7}'
+    run kvr-tokenize --count --special <<<'{"prompt":"<|endoftext|>"}'
+    assert_output '{"prompt":"<|endoftext|>","input_length":1}'
+}
+
+@test "--decode gives the text back" {
+    run kvr-tokenize --decode <<<'{"token_ids":[9906,11,1917]}'
+    assert_success
+    assert_output '{"token_ids":[9906,11,1917],"prompt":"Hello, world"}'
+    run kvr-tokenize --decode <<<'{"token_ids":[999999]}'
+    assert_failure 1
+    assert_output --partial 'the vocabulary has no token 999999'
+}
+
+@test "--truncate keeps the first tokens" {
+    run kvr-tokenize --truncate 2 --ids -b 1 <<<'{"prompt":"Hello, world"}'
+    assert_success
+    assert_equal "$(jq -c '[.token_ids, .input_length]' <<<"$output")" '[[9906,11],2]'
+}
+
+@test "bytes and chars" {
+    run kvr-tokenize -t bytes --ids --count <<<'{"prompt":"aé"}'
+    assert_output '{"prompt":"aé","token_ids":[97,195,169],"input_length":3}'
+    run kvr-tokenize -t chars --ids --count <<<'{"prompt":"aé"}'
+    assert_output '{"prompt":"aé","token_ids":[97,233],"input_length":2}'
+}
+
+@test "model, lora and salt are namespaces of their own" {
+    run kvr-tokenize -b 1 <<<'{"prompt":"a"}
+{"prompt":"a","model":"m"}
+{"prompt":"a","lora":"m"}
+{"prompt":"a","salt":"m"}
+{"prompt":"a","salt":"m","model":"m"}'
+    assert_success
+    assert_equal "$(jq '.hash_ids[0]' <<<"$output" | sort -u | wc -l)" 5
+}
+
+@test "without a template messages are joined, and the line says so" {
+    run kvr-tokenize --render --count <<<'{"messages":[{"role":"user","content":"hi"}]}'
+    assert_success
+    assert_equal "$(jq -r .prompt <<<"$output")" $'user: hi\nassistant: '
+    assert_equal "$(jq .approximate <<<"$output")" true
+}
+
+@test "different images never match, the same one does" {
+    image() {
+        echo '{"messages":[{"role":"user","content":[{"type":"text","text":"what is this? tell me"},{"type":"image_url","image_url":{"url":"'"$1"'"}}]}]}'
+    }
+    run kvr-tokenize -b 4 <<<"$(image a.png; image b.png; image a.png)"
+    assert_success
+    mapfile -t first < <(jq '.hash_ids[0]' <<<"$output")
+    assert_equal "${first[0]}" "${first[2]}"
+    [ "${first[0]}" != "${first[1]}" ]
+}
+
+@test "multi-part content reaches templates that know parts, with images in their place" {
+    shared_vocabularies
+    echo "{% for m in messages %}<|im_start|>{% for p in m.content %}{% if p.type == 'image' %}<|vision_start|><|image_pad|><|vision_end|>{% else %}{{ p.text }}{% endif %}{% endfor %}<|im_end|>{% endfor %}" >t.jinja
+    run kvr-tokenize -t qwen3 --template t.jinja --ids --image-tokens 3 -b 1 <<<'{"messages":[{"role":"user","content":[{"type":"text","text":"x"},{"type":"image_url","image_url":{"url":"a"}},{"type":"text","text":"y"}]}]}
+{"messages":[{"role":"user","content":[{"type":"text","text":"x"},{"type":"image_url","image_url":{"url":"b"}},{"type":"text","text":"y"}]}]}'
+    assert_success
+    assert_equal "$(jq -c .token_ids <<<"${lines[0]}")" '[151644,87,151652,151655,151655,151655,151653,88,151645]'
+    # equal up to the image, different from there on
+    assert_equal "$(jq -s '[.[0].hash_ids, .[1].hash_ids] | transpose | map(.[0] == .[1]) | index(false)' <<<"$output")" 3
+    assert_equal "$(jq -s '[.[0].hash_ids, .[1].hash_ids] | transpose | map(select(.[0] == .[1])) | length' <<<"$output")" 3
+}
+
+@test "golden chats: texts, ids and errors" {
+    shared_vocabularies
+    need_shared golden
+    for name in qwen3 deepseek_v3; do
+        zcat "$SHARED/golden/chat_$name.jsonl.gz" | sed 's/"kwargs":/"chat_template_kwargs":/' >chats
+        run kvr-tokenize -q -t $name --render --ids --keep-bad chats
+        assert_failure 1
+        assert_equal "$(jq -c 'if .error then (has("input_length") | not) else .prompt == .text and .token_ids == .ids end' <<<"$output" | sort | uniq -c | sed 's/^ *//')" '92 true'
+    done
+}
+
+@test "threads keep the order and the bytes" {
+    shared_vocabularies
+    need_shared corpus
+    zcat "$SHARED/corpus/mixed_a.ndjson.gz" | head -n 700 | sed 's/"text":/"prompt":/' >corpus
+    sed -i '100s/.*/{bad/; 333s/.*/{"token_ids":"x"}/' corpus
+    kvr-tokenize -t o200k_base corpus >one 2>one.err || true
+    kvr-tokenize -t o200k_base -j 3 corpus >three 2>three.err || true
+    cmp one three
+    cmp one.err three.err
+    assert_equal "$(wc -l <one)" 698
+    # and nothing waits for more input than there is
+    mkfifo pipe
+    timeout 20 kvr-tokenize -j 2 --count <pipe >live &
+    exec 7>pipe
+    echo '{"prompt":"x"}' >&7
+    for _ in $(seq 100); do [ -s live ] && break; sleep 0.05; done
+    [ -s live ]
+    exec 7>&-
+    wait $!
+    assert_equal "$(cat live)" '{"prompt":"x","input_length":1}'
+}
+
+@test "a vocabulary for each model" {
+    shared_vocabularies
+    echo '{"model":"big","tokenizer":"o200k_base"}' >map
+    requests='{"model":"big","prompt":"Hello, world"}
+{"model":"org/qwen3","prompt":"Hello, world"}
+{"model":"../qwen3","prompt":"Hello, world"}
+{"prompt":"Hello, world"}'
+    run kvr-tokenize --ids --count --by-model map <<<"$requests"
+    assert_success
+    assert_equal "$(jq -c '.token_ids[0]' <<<"$output" | tr '\n' ' ')" '13225 9906 9906 9906 '
+    run kvr-tokenize --ids --count -t r50k_base --by-model auto <<<"$requests"
+    assert_success
+    assert_equal "$(jq -c '.token_ids[0]' <<<"$output" | tr '\n' ' ')" '15496 9707 9707 15496 '
+}
+
+@test "engine chains" {
+    run kvr-tokenize --chain vllm-sha256_cbor --seed 0 -b 16 <<<'{"token_ids":[38275,143194,106813,136167,104282,145854,79438,65484,111176,29916,18400,15361,13438,132973,70327,147795]}'
+    assert_success
+    assert_output --partial '"hash_ids":[572044788310939457]'
+    run kvr-tokenize --chain vllm-xxhash_cbor <<<'{"prompt":"x"}'
+    assert_failure 2
+    assert_output --partial PYTHONHASHSEED
+}
+
+@test "--list, and what is not there" {
+    run kvr-tokenize --list
+    assert_success
+    assert_equal "$(jq -r .name <<<"$output" | grep -c '^cl100k_base$')" 1
+    run kvr-tokenize -t nothing_of_the_kind <<<'{}'
+    assert_failure 3
+    assert_output "kvr-tokenize: no vocabulary 'nothing_of_the_kind'; --list shows those that there are"
+}
+
+@test "broken vocabularies are clear errors" {
+    shared_vocabularies
+    zcat "$SHARED/tokenizers/cl100k_base.tiktoken.gz" | head -n 5000 >short.tiktoken
+    run kvr-tokenize -t short.tiktoken <<<'{"prompt":"x"}'
+    assert_failure 4
+    assert_output --partial 'a rank file of 5000 ranks belongs to no known encoding'
+    head -c 100000 "$SHARED/tokenizers/qwen3.tokenizer.json.gz" >cut.json.gz
+    run kvr-tokenize -t cut.json.gz <<<'{"prompt":"x"}'
+    assert_failure 1
+    assert_output --partial 'damaged gzip'
+    echo '{"model":{"type":"Unigram","vocab":[]}}' >unigram.json
+    run kvr-tokenize -t unigram.json <<<'{"prompt":"x"}'
+    assert_failure 4
+    assert_output --partial "the model type 'Unigram'"
+    echo '{"model":{"type":"BPE","vocab":{"a":0,"b":1},"merges":["a b"]}}' >merge.json
+    run kvr-tokenize -t merge.json <<<'{"prompt":"x"}'
+    assert_failure 1
+    assert_output --partial 'merge 1 is of tokens that the vocabulary lacks'
+    echo '{"normalizer":{"type":"Lowercase"},"model":{"type":"BPE","vocab":{"a":0},"merges":[]}}' >lower.json
+    run kvr-tokenize -t lower.json <<<'{"prompt":"x"}'
+    assert_failure 4
+    assert_output --partial "the normalizer type 'Lowercase'"
+    echo '{"model":{"type":"BPE","vocab":{"a":4294967295},"merges":[]}}' >id.json
+    run kvr-tokenize -t id.json <<<'{"prompt":"x"}'
+    assert_failure 1
+    assert_output --partial 'token id 4294967295 is above'
+}
+
+@test "the compiled cache is used, and a damaged one is not" {
+    kvr-tokenize --count <<<'{"prompt":"Hello"}'
+    file=$(echo cache/kvr/compiled-*.kvv)
+    [ -s "$file" ]
+    before=$(stat -c %i "$file")
+    run kvr-tokenize --count <<<'{"prompt":"Hello"}'
+    assert_output '{"prompt":"Hello","input_length":1}'
+    assert_equal "$(stat -c %i "$file")" "$before"
+    printf 'x' | dd of="$file" bs=1 seek=100000 conv=notrunc status=none
+    run kvr-tokenize --count <<<'{"prompt":"Hello"}'
+    assert_output '{"prompt":"Hello","input_length":1}'
+    [ "$(stat -c %i "$file")" != "$before" ]
+}
