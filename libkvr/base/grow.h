@@ -12,19 +12,28 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-static inline void *kvr_grow(void *array, size_t *capacity, size_t need, size_t element_bytes)
+/* The same, but never beyond `most` elements, where it is known that no more will be needed. */
+static inline void *kvr_grow_within(
+    void *array, size_t *capacity, size_t need, size_t most, size_t element_bytes)
 {
     if (need <= *capacity && array)
         return array;
     size_t wanted = *capacity < 8 ? 8 : *capacity;
     while (wanted < need)
         wanted = wanted > SIZE_MAX / 2 ? need : wanted * 2;
+    if (wanted > most)
+        wanted = most > need ? most : need;
     if (wanted > SIZE_MAX / element_bytes)
         return NULL;
     void *grown = realloc(array, wanted * element_bytes);
     if (grown)
         *capacity = wanted;
     return grown;
+}
+
+static inline void *kvr_grow(void *array, size_t *capacity, size_t need, size_t element_bytes)
+{
+    return kvr_grow_within(array, capacity, need, SIZE_MAX, element_bytes);
 }
 
 #endif

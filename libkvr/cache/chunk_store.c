@@ -70,15 +70,17 @@ static bool reserve(struct chunk_store *store, size_t count)
     size_t wanted = (size_t)store->slot_count + count;
     if (wanted > store->capacity)
         wanted = store->capacity;
-    uint64_t *ids = kvr_grow(store->ids, &store->ids_capacity, wanted, sizeof *ids);
+    size_t most = store->capacity;
+    uint64_t *ids = kvr_grow_within(store->ids, &store->ids_capacity, wanted, most, sizeof *ids);
     if (!ids)
         return false;
     store->ids = ids;
-    uint8_t *held = kvr_grow(store->held, &store->held_capacity, wanted, sizeof *held);
+    uint8_t *held = kvr_grow_within(store->held, &store->held_capacity, wanted, most, sizeof *held);
     if (!held)
         return false;
     store->held = held;
-    uint32_t *unused = kvr_grow(store->unused, &store->unused_capacity, wanted, sizeof *unused);
+    uint32_t *unused =
+        kvr_grow_within(store->unused, &store->unused_capacity, wanted, most, sizeof *unused);
     if (!unused)
         return false;
     store->unused = unused;

@@ -176,7 +176,8 @@ static void lmcache_added(
 static bool lmcache_reserve(struct chunk_store *store, size_t count)
 {
     struct lmcache *cache = (struct lmcache *)store;
-    struct chunk *chunks = kvr_grow(cache->chunks, &cache->chunk_capacity, count, sizeof *chunks);
+    struct chunk *chunks = kvr_grow_within(
+        cache->chunks, &cache->chunk_capacity, count, store->capacity, sizeof *chunks);
     if (!chunks)
         return false;
     cache->chunks = chunks;

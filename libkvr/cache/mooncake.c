@@ -294,12 +294,13 @@ static void mooncake_added(
 static bool mooncake_reserve(struct chunk_store *store, size_t count)
 {
     struct mooncake *cache = (struct mooncake *)store;
-    struct object *objects =
-        kvr_grow(cache->objects, &cache->object_capacity, count, sizeof *objects);
+    struct object *objects = kvr_grow_within(
+        cache->objects, &cache->object_capacity, count, store->capacity, sizeof *objects);
     if (!objects)
         return false;
     cache->objects = objects;
-    uint32_t *blocked = kvr_grow(cache->blocked, &cache->blocked_capacity, count, sizeof *blocked);
+    uint32_t *blocked = kvr_grow_within(
+        cache->blocked, &cache->blocked_capacity, count, store->capacity, sizeof *blocked);
     if (!blocked)
         return false;
     cache->blocked = blocked;

@@ -178,8 +178,8 @@ static bool grow_map(struct vllm *cache)
 static enum kvr_status reserve(struct vllm *cache, uint64_t more, struct kvr_error *error)
 {
     uint64_t wanted = cache->used + more < cache->usable ? cache->used + more : cache->usable;
-    struct block *blocks =
-        kvr_grow(cache->blocks, &cache->block_capacity, (size_t)wanted + FIRST, sizeof *blocks);
+    struct block *blocks = kvr_grow_within(cache->blocks, &cache->block_capacity,
+        (size_t)wanted + FIRST, (size_t)cache->usable + FIRST, sizeof *blocks);
     if (!blocks)
         return kvr_error_memory(error);
     cache->blocks = blocks;
