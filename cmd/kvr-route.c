@@ -3,6 +3,7 @@
  * are libkvr/route's; here are the options and the loop over lines.
  */
 #include "cmd/tool.h"
+#include "cost/explain.h"
 #include "route/explain.h"
 #include "route/stream.h"
 

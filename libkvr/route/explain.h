@@ -3,7 +3,6 @@
 #define KVR_ROUTE_EXPLAIN_H
 
 #include "base/buffer.h"
-#include "cost/explain.h"
 
 /* When `what` is "list" (a line a policy), "help" (all about each) or "scdoc" (the chapter of the
  * manual page) appends that and returns true; any other text is a chain: false. */

@@ -129,7 +129,8 @@ enum kvr_status kvr_fleet_join(struct kvr_fleet *fleet, const char *name, size_t
         .kv_usage = NAN,
         .report_until_ms = -INFINITY,
     };
-    list_members(fleet);
+    fleet->prefill[fleet->prefill_count++] = *worker; /* the largest number: still ascending */
+    fleet->version++;
     return KVR_OK;
 }
 

@@ -26,14 +26,15 @@ static void workers_keep_their_numbers(void **state)
 
     (void)state;
     kvr_fleet_init(&fleet);
-    for (int i = 0; i < 3000; i++) {
+    for (int i = 0; i < 200000; i++) {
         snprintf(name, sizeof name, "pod-%d", i);
         assert_int_equal(join(&fleet, name), i);
     }
     assert_int_equal(join(&fleet, "pod-17"), 17);
-    assert_int_equal(fleet.prefill_count, 3000);
+    assert_int_equal(fleet.prefill_count, 200000);
+    assert_int_equal(fleet.prefill[199999], 199999);
     assert_int_equal(kvr_fleet_find(&fleet, "pod-2999", 8), 2999);
-    assert_int_equal(kvr_fleet_find(&fleet, "pod-3000", 8), KVR_NO_WORKER);
+    assert_int_equal(kvr_fleet_find(&fleet, "pod-200000", 10), KVR_NO_WORKER);
     assert_int_equal(kvr_fleet_join(&fleet, "a\0b", 3, &(uint32_t){0}, NULL), KVR_BAD_INPUT);
     kvr_fleet_release(&fleet);
 }
