@@ -284,7 +284,7 @@ static void follows_its_style(void **state)
         NULL);
     assert_true(kvr_chat_style_find("vllm", &request.style));
     expect(chat, &request, "True   {'b': 1, 'a': [1.0]};True x\ny  ;", NULL);
-    expect(parts, &request, "False;<text><image_url><text>False;", NULL);
+    expect(parts, &request, "False;<text><image><text>False;", NULL);
     request.messages = json("[{\"role\": \"user\", \"content\": \"s\"}]");
     expect(parts, &request, "<text>False;", NULL);
     assert_false(kvr_chat_style_find("x", &style));
