@@ -314,6 +314,13 @@ take_turns() {
     [ "$(stat -c %s state)" -gt 200000 ]
 }
 
+@test "a soak of a million requests: memory is flat after warm-up" {
+    cd "$REPO" || return 1
+    SAMPLE_SECONDS=0.05 run tests/bench/soak.sh 1000000
+    assert_success
+    [ "$(jq .samples <<<"$output")" -ge 10 ]
+}
+
 @test "bad lines and bad options" {
     for line in '{"hash_ids":[1.5]}' '{"hash_ids":"x"}' '{"hash_ids":[-1]}' '{"hash_ids":[1],"block_size":0}' \
         '{"hash_ids":[1],"model":7}' '{"route":7}' '{"route":{"worker":7}}' '{"route":{"worker":""}}' \

@@ -47,7 +47,7 @@ enum kvr_status kvr_index_stored(struct kvr_index *index, uint32_t worker, enum 
 
     if (status != KVR_OK || !blocks->count)
         return status;
-    if (!kvr_index_look_up(index, worker, blocks))
+    if (!kvr_index_look_up(index, worker, blocks, false))
         return kvr_error_set(error, KVR_NO_MEMORY, no_room);
     for (size_t i = 0; i < blocks->count; i++) {
         uint32_t record = index->records[i];
@@ -82,7 +82,7 @@ enum kvr_status kvr_index_removed(struct kvr_index *index, uint32_t worker, enum
 
     if (status != KVR_OK || !blocks->count)
         return status;
-    if (!kvr_index_look_up(index, worker, blocks))
+    if (!kvr_index_look_up(index, worker, blocks, false))
         return kvr_error_set(error, KVR_NO_MEMORY, no_room);
     for (size_t i = 0; i < blocks->count; i++) {
         /* A block that stands twice in the event may have gone the first time. */

@@ -167,18 +167,6 @@ static bool search(struct kvr_index *index, const struct kvr_blocks *blocks, siz
     return true;
 }
 
-/* The worker's record of the block after that of `record`, or 0. */
-static inline uint32_t follow(
-    const struct kvr_index *index, uint32_t record, uint32_t worker, uint64_t key)
-{
-    uint32_t next = record + 1;
-
-    if (next < index->record_top && index->block[next].key == key &&
-        index->block[next].worker == worker)
-        return next;
-    return kvr_index_holder(index, kvr_index_head(index, key), key, worker);
-}
-
 static size_t walk(struct kvr_index *index, const struct kvr_blocks *blocks)
 {
     uint64_t first = kvr_index_mix(blocks->space, blocks->ids[0]);
@@ -188,7 +176,8 @@ static size_t walk(struct kvr_index *index, const struct kvr_blocks *blocks)
          holder = index->block[holder].next_holder) {
         uint32_t worker = index->block[holder].worker, run = 1;
         for (uint32_t record = holder; run < blocks->count; run++) {
-            record = follow(index, record, worker, kvr_index_mix(blocks->space, blocks->ids[run]));
+            record = kvr_index_follow(
+                index, record, worker, kvr_index_mix(blocks->space, blocks->ids[run]));
             if (!record)
                 break;
         }
@@ -271,7 +260,8 @@ void kvr_index_tiers(const struct kvr_index *index, uint32_t worker,
     for (size_t i = 0; tokens && i < blocks->count; i++) {
         uint64_t here = tokens < blocks->block_size ? tokens : blocks->block_size;
         int medium = KVR_MEDIUM_GPU;
-        record = follow(index, record, worker, kvr_index_mix(blocks->space, blocks->ids[i]));
+        record =
+            kvr_index_follow(index, record, worker, kvr_index_mix(blocks->space, blocks->ids[i]));
         if (!record)
             return;
         if (exact)

@@ -148,7 +148,7 @@ enum kvr_status kvr_index_place(struct kvr_index *index, uint32_t worker, int64_
     status = kvr_index_bind_block_size(index, worker, blocks, error);
     if (status != KVR_OK)
         return status;
-    if (!kvr_index_look_up(index, worker, blocks))
+    if (!kvr_index_look_up(index, worker, blocks, true))
         return kvr_error_set(error, KVR_NO_MEMORY, no_room);
     take_run_off(index, &placing);
     if (!insert_missing(index, &placing))

@@ -216,6 +216,18 @@ static inline uint32_t kvr_index_holder(
     return kvr_index_probe(index, kvr_index_holder_hash(key, worker), key, worker);
 }
 
+/* The worker's record of the block after that of `record` (0: of any block), or 0. */
+static inline uint32_t kvr_index_follow(
+    const struct kvr_index *index, uint32_t record, uint32_t worker, uint64_t key)
+{
+    uint32_t next = record + 1;
+
+    if (next < index->record_top && index->block[next].key == key &&
+        index->block[next].worker == worker)
+        return next;
+    return kvr_index_holder(index, kvr_index_head(index, key), key, worker);
+}
+
 /* Whether the record found for a block by kvr_index_look_up() is its record still. */
 static inline bool kvr_index_is_record(
     const struct kvr_index *index, uint32_t record, uint32_t worker, uint64_t key)
@@ -233,8 +245,10 @@ void kvr_index_erase(struct kvr_index *index, uint32_t record);
 /* Grows the records or the buckets. False when memory or its bound forbids it. */
 bool kvr_index_grow(struct kvr_index *index);
 /* Keys of the blocks of a request and the worker's record of each (0 where it holds none), into
- * index->keys and index->records. False when memory is short. */
-bool kvr_index_look_up(struct kvr_index *index, uint32_t worker, const struct kvr_blocks *blocks);
+ * index->keys and index->records. likely_held: the first blocks are probably there. False when
+ * memory is short. */
+bool kvr_index_look_up(
+    struct kvr_index *index, uint32_t worker, const struct kvr_blocks *blocks, bool likely_held);
 
 /* Room for one more record. False when there is none. */
 static inline bool kvr_index_room(struct kvr_index *index)
