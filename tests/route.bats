@@ -206,6 +206,39 @@ END
     [[ $output == *session* ]]
 }
 
+@test "a draining worker keeps its open sessions for --drain, then hands them on once" {
+    turn() { echo "{\"timestamp\":$1,\"session\":\"$2\",\"input_length\":10}"; }
+    home=$(kvr-route -w a,b --policy session <<<"$(turn 0 s)" | jq -r .route.worker)
+    other=$([ "$home" = a ] && echo b || echo a)
+    run route "$(turn 0 s)
+{\"event\":\"worker\",\"worker\":\"$home\",\"state\":\"draining\",\"timestamp\":100}
+$(turn 5099 s)
+$(turn 5099 new)
+$(turn 5100 s)
+{\"event\":\"worker\",\"worker\":\"$home\",\"state\":\"active\"}
+$(turn 5200 s)" -w a,b --policy session --drain 5s
+    assert_output "$home session 0
+$home session 0
+$other session 0
+$other drained 0
+$other session 0"
+}
+
+@test "the load gate passes a choice on to the next link" {
+    busy='{"event":"load","worker":"a","running":20}
+{"event":"load","worker":"b","running":3}
+{"event":"load","worker":"c","running":2}
+{"input_length":100,"match":{"a":90,"b":80}}'
+    run route "$busy" -w a,b,c --policy cache-aware
+    assert_output "a cache-match 90"
+    run route "$busy" -w a,b,c --policy cache-aware --escape
+    assert_output "c escape 0"
+    run route "$busy" -w a,b,c --policy cache-aware --escape --escape-abs 18
+    assert_output "a cache-match 90"
+    run route "$busy" -w a,b,c --policy 'cache-aware > aibrix(gate=1000,sigma=0)' --escape
+    assert_output "b cache-match 80"
+}
+
 @test "same input, same options, same bytes; another seed, another chance" {
     zcat "$(trace_slice)" >trace
     for policy in $(kvr-route --policy list | awk '{ print $1 }'); do
