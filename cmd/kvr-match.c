@@ -53,7 +53,7 @@ static const struct kvr_option options[] = {
         "only the N longest matches, longest first; 0: all, in order of worker", "0", NULL},
     {0, "min", KVR_OPTION_COUNT, AT(min_tokens), "TOKENS", "leaves shorter matches out", "0", NULL},
     {0, "max-memory", KVR_OPTION_SIZE, AT(max_memory), "SIZE",
-        "bounds the whole index: the worker that holds most forgets first", NULL, NULL},
+        "bounds the whole index: the worker that holds most forgets first", "4GiB", NULL},
     {0, "state", KVR_OPTION_TEXT, AT(state), "FILE",
         "loads the index at the start, saves it at the end and on SIGUSR1", NULL, "<file>"},
     {0, "model", KVR_OPTION_TEXT, AT(model), "MODEL",
