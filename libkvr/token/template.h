@@ -69,7 +69,7 @@ struct kvr_template_variable {
 
 /* What stopped a rendering. */
 struct kvr_template_fault {
-    bool raised;      /* the template called raise_exception(): text is its message */
+    bool raised;      /* the template called raise_exception(); content in its message is cut */
     unsigned line;    /* of the template, 0 if not known */
     const char *kind; /* Python's name for it: "TypeError", "UndefinedError", ...; static */
 };

@@ -2,7 +2,7 @@
  * Compiling: source text, tokens, tree. What this file has is what the lexer and the two parsers
  * stand on: memory of the compiled template, names as small integers, tokens as they are asked for.
  */
-#include "token/template_internal.h"
+#include "token/template_compile.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -63,8 +63,8 @@ unsigned kvr_compile_symbol(struct compiler *compiler, const char *data, size_t 
         compiled->symbols = grown;
         compiled->symbol_capacity = capacity;
     }
-    if (compiled->symbol_count >= 20000)
-        kvr_compile_fail(compiler, KVR_BAD_INPUT, 0, "more than 20000 different names");
+    if (compiled->symbol_count >= 10000)
+        kvr_compile_fail(compiler, KVR_BAD_INPUT, 0, "more than 10000 different names");
     compiled->symbols[compiled->symbol_count] = kvr_compile_text(compiler, data, length);
     return (unsigned)compiled->symbol_count++;
 }

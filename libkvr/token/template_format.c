@@ -311,7 +311,7 @@ static void percent_directive(struct percent *state, const struct text *format, 
             struct text *key = kvr_text_cut(run, format, start, (*at)++);
             const struct value *found = kvr_dict_find_text(state->arguments.dict, key);
             if (!found)
-                kvr_run_raise(run, "KeyError", "'%.*s'", (int)(key->length & 0xff), key->data);
+                kvr_run_raise(run, "KeyError", "%s", kvr_run_show(run, kvr_text_value(key)));
             value = *found;
         }
     }
@@ -524,7 +524,7 @@ static struct value format_field(struct run *run, struct formatting *state, stru
             if (kvr_text_equal(state->call->keywords[i].name, first))
                 value = state->call->keywords[i].value;
         if (!kvr_given(value))
-            kvr_run_raise(run, "KeyError", "'%.*s'", (int)(first->length & 0xff), first->data);
+            kvr_run_raise(run, "KeyError", "%s", kvr_run_show(run, kvr_text_value(first)));
     }
     while (at < field->length) {
         size_t start = at + 1;

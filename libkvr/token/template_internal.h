@@ -391,6 +391,8 @@ _Noreturn void kvr_run_raise(struct run *run, const char *kind, const char *form
 _Noreturn void kvr_run_unsupported(struct run *run, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 _Noreturn void kvr_run_no_memory(struct run *run);
+/* repr() for a message, without content beyond the length of a name. */
+const char *kvr_run_show(struct run *run, struct value value);
 _Noreturn void kvr_run_undefined(struct run *run, const struct undefined *undefined);
 _Noreturn void kvr_run_too_long(struct run *run);
 _Noreturn void kvr_run_too_deep(struct run *run);
@@ -488,6 +490,12 @@ bool kvr_text_is(const struct text *text, const char *literal);
 static inline bool kvr_text_ascii(struct text *text)
 {
     return kvr_text_points(text) == text->length;
+}
+
+/* For "%.*s" in a message. */
+static inline int kvr_text_width(const struct text *text)
+{
+    return text->length < 200 ? (int)text->length : 200;
 }
 
 struct list *kvr_list_new(struct run *run, size_t capacity);
@@ -600,6 +608,7 @@ struct text *kvr_text_title(struct run *run, struct text *text); /* str.title() 
 struct text *kvr_text_swapcase(struct run *run, struct text *text);
 /* The word at text[start:end] as the title filter writes it. */
 void kvr_builder_add_title(struct builder *builder, struct text *text, size_t start, size_t end);
+void kvr_text_charge_set(struct run *run, const struct text *text, const struct text *characters);
 size_t kvr_text_strip_left(const struct text *text, const struct text *characters, size_t end);
 size_t kvr_text_strip_right(const struct text *text, const struct text *characters, size_t start);
 struct text *kvr_text_strip(struct run *run, struct text *text, const struct text *characters);
@@ -611,6 +620,14 @@ const char *kvr_bytes_find(
 
 /* ---- JSON ---- */
 struct value kvr_json_read(struct run *run, const char *json, size_t length, bool trusted);
+
+/* ---- sorting ---- */
+struct keyed {
+    struct value key;
+    struct value item;
+};
+/* Stable, by Python's `<` of the keys. */
+void kvr_sort_keyed(struct run *run, struct keyed *items, size_t count, bool reverse);
 
 /* ---- calls ---- */
 unsigned kvr_method_find(const char *name, size_t length); /* 0: not a method of anything */
@@ -666,76 +683,5 @@ void kvr_run_reset(struct run *run);
 bool kvr_run_protect(struct run *run, void (*body)(struct run *run, void *state), void *state);
 enum kvr_status kvr_run_failed(const struct run *run, size_t out_length,
     struct kvr_template_fault *fault, struct kvr_error *error);
-
-/* ---- compiling ---- */
-enum token_kind {
-    TOKEN_END,
-    TOKEN_DATA,
-    TOKEN_BLOCK_BEGIN,
-    TOKEN_BLOCK_END,
-    TOKEN_VARIABLE_BEGIN,
-    TOKEN_VARIABLE_END,
-    TOKEN_NAME,
-    TOKEN_STRING,
-    TOKEN_INTEGER,
-    TOKEN_FLOAT,
-    TOKEN_OPERATOR,
-};
-
-struct token {
-    uint8_t kind;
-    char op[3]; /* an operator's own text, NUL-padded ("**", "//", "==") */
-    unsigned line;
-    const char *data;
-    size_t length;
-};
-
-struct compiler {
-    jmp_buf escape;
-    struct kvr_error *error;
-    enum kvr_status status;
-    struct kvr_template *compiled;
-    struct token *tokens;
-    size_t token_count;
-    size_t token_capacity;
-    size_t position;
-    unsigned depth;
-    bool soft; /* inside an if: an unknown filter fails only when it runs */
-    unsigned loops;
-    struct signature *signature; /* of the innermost macro */
-    struct {
-        const char *const *ends; /* the tags that end the innermost body */
-        const char *tag;
-    } looking;
-};
-
-_Noreturn void kvr_compile_fail(struct compiler *compiler, enum kvr_status status, unsigned line,
-    const char *format, ...) __attribute__((format(printf, 4, 5)));
-void *kvr_compile_take(struct compiler *compiler, size_t bytes);
-struct text *kvr_compile_text(struct compiler *compiler, const char *data, size_t length);
-unsigned kvr_compile_symbol(struct compiler *compiler, const char *data, size_t length);
-void kvr_compile_tokens(struct compiler *compiler, const char *source, size_t length);
-struct body kvr_compile_template(struct compiler *compiler);
-void kvr_body_add(struct compiler *compiler, struct body *body, struct node *node);
-
-const struct token *kvr_token_now(const struct compiler *compiler);
-const struct token *kvr_token_ahead(const struct compiler *compiler);
-const struct token *kvr_token_next(struct compiler *compiler);
-bool kvr_token_is(const struct token *token, const char *op);
-bool kvr_token_is_name(const struct token *token, const char *name);
-bool kvr_token_skip(struct compiler *compiler, const char *op);
-bool kvr_token_skip_name(struct compiler *compiler, const char *name);
-void kvr_token_expect(struct compiler *compiler, const char *op);
-const struct token *kvr_token_expect_name(struct compiler *compiler);
-void kvr_token_expect_kind(struct compiler *compiler, enum token_kind kind);
-void kvr_token_describe(const struct token *token, char out[80]);
-
-struct node *kvr_parse_node(struct compiler *compiler, enum node_kind kind, unsigned line);
-struct node *kvr_parse_expression(struct compiler *compiler, bool with_condition);
-struct node *kvr_parse_tuple(struct compiler *compiler, bool with_condition, const char *end_name);
-struct node *kvr_parse_filters(struct compiler *compiler, struct node *node, bool inline_start);
-struct node *kvr_parse_target(
-    struct compiler *compiler, const char *end_name, bool with_namespace, bool with_tuple);
-void kvr_parse_height(struct compiler *compiler, struct node *node, const struct node *child);
 
 #endif

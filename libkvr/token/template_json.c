@@ -439,40 +439,32 @@ static void write_dict(struct writer *writer, const struct dict *dict)
 {
     struct builder *builder = &writer->builder;
     struct run *run = builder->run;
-    struct entry *sorted = NULL;
+    struct keyed *sorted = NULL;
     kvr_builder_add_byte(builder, '{');
     writer->level++;
-    if (writer->sort_keys && dict->count) {
-        sorted = kvr_run_array(run, dict->count, sizeof *sorted);
-        memcpy(sorted, dict->entries, dict->count * sizeof *sorted);
-        for (size_t i = 1; i < dict->count; i++) {
-            struct entry moved = sorted[i];
-            size_t at = i;
-            while (at && kvr_jinja_less(run, moved.key, sorted[at - 1].key, OP_LT)) {
-                sorted[at] = sorted[at - 1];
-                at--;
-                kvr_run_charge(run, 0);
-            }
-            sorted[at] = moved;
-        }
+    if (writer->sort_keys) {
+        sorted = kvr_run_array(run, dict->count + 1, sizeof *sorted);
+        for (size_t i = 0; i < dict->count; i++)
+            sorted[i] = (struct keyed){dict->entries[i].key, dict->entries[i].value};
+        kvr_sort_keyed(run, sorted, dict->count, false);
     }
     for (size_t i = 0; i < dict->count; i++) {
-        const struct entry *entry = sorted ? &sorted[i] : &dict->entries[i];
+        struct value key = sorted ? sorted[i].key : dict->entries[i].key;
         if (i)
             kvr_builder_add(builder, writer->item_separator, writer->item_length);
         write_line(writer);
-        if (entry->key.type == VALUE_TEXT) {
-            write_string(writer, entry->key.text);
-        } else if (entry->key.type >= VALUE_NONE && entry->key.type <= VALUE_FLOAT) {
+        if (key.type == VALUE_TEXT) {
+            write_string(writer, key.text);
+        } else if (key.type >= VALUE_NONE && key.type <= VALUE_FLOAT) {
             kvr_builder_add_byte(builder, '"');
-            write_scalar_text(writer, entry->key);
+            write_scalar_text(writer, key);
             kvr_builder_add_byte(builder, '"');
         } else {
             kvr_run_raise(run, "TypeError", "keys must be str, int, float, bool or None, not %s",
-                kvr_jinja_type_name(entry->key));
+                kvr_jinja_type_name(key));
         }
         kvr_builder_add(builder, writer->key_separator, writer->key_length);
-        write_value(writer, entry->value);
+        write_value(writer, sorted ? sorted[i].item : dict->entries[i].value);
     }
     writer->level--;
     if (dict->count)

@@ -9,7 +9,7 @@
  * begins a line cannot be seen from its own data alone, which may be empty: the lexer remembers
  * whether the text before the data ended in a newline.
  */
-#include "token/template_internal.h"
+#include "token/template_compile.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -111,11 +111,8 @@ static struct value sequence_index(struct run *run, struct value self, const str
             return kvr_integer(i);
     if (self.type == VALUE_TUPLE)
         kvr_run_raise(run, "ValueError", "tuple.index(x): x not in tuple");
-    {
-        const struct text *shown = kvr_jinja_repr(run, call->items[0]);
-        kvr_run_raise(run, "ValueError", "%.*s is not in %s", (int)(shown->length & 0xff),
-            shown->data, kvr_jinja_type_name(self));
-    }
+    kvr_run_raise(run, "ValueError", "%s is not in %s", kvr_run_show(run, call->items[0]),
+        kvr_jinja_type_name(self));
 }
 
 /* ---- loop and cycler ---- */

@@ -11,6 +11,10 @@
 static const struct kvr_template_limits defaults = {
     .steps = 50000000, .output_bytes = 256 << 20, .memory_bytes = 1u << 30, .depth = 1000};
 
+/* Of content, no more than this goes into a message: enough for a role or a key, not for a prompt.
+ */
+enum { SHOWN_CONTENT_BYTES = 40 };
+
 /* ---- failing ---- */
 
 static _Noreturn void fail(struct run *run, enum kvr_status status, const char *kind,
@@ -61,6 +65,24 @@ _Noreturn void kvr_run_too_deep(struct run *run)
         run->limits.depth);
 }
 
+const char *kvr_run_show(struct run *run, struct value value)
+{
+    const struct text *repr;
+    char *shown;
+    size_t length;
+    if (value.type == VALUE_TEXT && value.text->origin != ORIGIN_TEMPLATE &&
+        value.text->length > SHOWN_CONTENT_BYTES)
+        return "'...'";
+    repr = kvr_jinja_repr(run, value);
+    if (repr->origin != ORIGIN_TEMPLATE && repr->length > 2 * SHOWN_CONTENT_BYTES)
+        return "...";
+    length = repr->length < 200 ? repr->length : 200;
+    shown = kvr_run_take(run, length + 1);
+    memcpy(shown, repr->data, length);
+    shown[length] = 0;
+    return shown;
+}
+
 /* As jinja2's object_type_repr(). */
 static const char *object_name(struct value object, char out[64])
 {
@@ -79,19 +101,18 @@ static const char *object_name(struct value object, char out[64])
 _Noreturn void kvr_run_undefined(struct run *run, const struct undefined *undefined)
 {
     char object[64];
-    struct text *name;
+    const char *name;
     if (undefined->hint)
-        kvr_run_raise(run, undefined->exception, "%.*s", (int)(undefined->hint->length & 0x1ff),
+        kvr_run_raise(run, undefined->exception, "%.*s", kvr_text_width(undefined->hint),
             undefined->hint->data);
-    name = kvr_jinja_repr(run, undefined->name);
+    name = kvr_run_show(run, undefined->name);
     if (!kvr_given(undefined->object))
-        kvr_run_raise(run, undefined->exception, "%.*s is undefined", (int)(name->length & 0x1ff),
-            name->data);
+        kvr_run_raise(run, undefined->exception, "%s is undefined", name);
     if (undefined->name.type != VALUE_TEXT)
-        kvr_run_raise(run, undefined->exception, "%s has no element %.*s",
-            object_name(undefined->object, object), (int)(name->length & 0x1ff), name->data);
-    kvr_run_raise(run, undefined->exception, "'%s' has no attribute %.*s",
-        object_name(undefined->object, object), (int)(name->length & 0x1ff), name->data);
+        kvr_run_raise(run, undefined->exception, "%s has no element %s",
+            object_name(undefined->object, object), name);
+    kvr_run_raise(run, undefined->exception, "'%s' has no attribute %s",
+        object_name(undefined->object, object), name);
 }
 
 /* ---- the run ---- */

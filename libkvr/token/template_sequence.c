@@ -1,10 +1,8 @@
 /*
- * Filters of sequences.
- *
- * Those that are generators in jinja2 (map, select, reject, unique, batch, slice, items) do
- * nothing, not even look at their arguments, until their first item is asked for, so that what
- * would raise raises where it does in jinja2, or never. Sorting is a stable merge sort over keys
- * made beforehand; its order is Python's `<`, which raises for what cannot be compared.
+ * Filters of sequences that give their result at once; those that are generators in jinja2 are in
+ * template_generator.c. Sorting is a stable merge sort over keys made beforehand; its order is
+ * Python's
+ * `<`, which raises for what cannot be compared.
  */
 #include "token/template_sequence.h"
 
@@ -13,7 +11,7 @@
 /* ---- attributes of items ---- */
 
 /* "a.b.0" as a list of keys; none where no attribute is given. */
-static struct list *attribute_parts(struct run *run, struct value attribute)
+struct list *kvr_attribute_parts(struct run *run, struct value attribute)
 {
     struct list *parts = kvr_list_new(run, 2);
     size_t start = 0;
@@ -40,7 +38,7 @@ static struct list *attribute_parts(struct run *run, struct value attribute)
     return parts;
 }
 
-static struct value get_attribute(
+struct value kvr_attribute_get(
     struct run *run, struct value item, const struct list *parts, struct value otherwise)
 {
     for (size_t i = 0; i < parts->count; i++) {
@@ -51,332 +49,26 @@ static struct value get_attribute(
     return item;
 }
 
-static struct value ignore_case(struct run *run, struct value value, bool case_sensitive)
+struct value kvr_ignore_case(struct run *run, struct value value, bool case_sensitive)
 {
     if (!case_sensitive && value.type == VALUE_TEXT)
         return kvr_text_value(kvr_text_lower(run, value.text));
     return value;
 }
 
-static bool given_true(struct run *run, struct value value)
+bool kvr_given_true(struct run *run, struct value value)
 {
     return kvr_given(value) && kvr_jinja_truth(run, value);
 }
 
-static void no_arguments(struct run *run, const struct call *call, const char *filter)
+void kvr_filter_no_arguments(struct run *run, const struct call *call, const char *filter)
 {
     if (call->count || call->keyword_count)
         kvr_run_raise(run, "TypeError", "%s() takes 1 positional argument but %zu were given",
             filter, call->count + call->keyword_count + 1);
 }
 
-/* ---- generators ---- */
-
-/* What a generator was made of, and what it becomes when it starts. */
-struct generator {
-    const struct call *call;
-    struct call rest; /* arguments of the filter or test */
-    const struct filter *filter;
-    const struct test *test;
-    struct list *parts;
-    struct value otherwise;
-    bool started;
-    bool negated;
-    bool by_attribute;
-    struct dict *seen;
-    struct list *(*make)(struct run *run, struct value value, const struct call *call);
-};
-
-static struct value generator(struct run *run, struct value source, const struct call *call,
-    bool (*next)(struct run *, struct iterator *, struct value *), struct generator **out)
-{
-    struct iterator *iterator = kvr_iterator_new(run, "generator", next);
-    struct generator *made = kvr_run_take(run, sizeof *made);
-    *made = (struct generator){.call = call};
-    iterator->source = source;
-    iterator->operation = made;
-    *out = made;
-    return kvr_iterator_value(iterator);
-}
-
-static struct generator *generator_of(struct iterator *iterator)
-{
-    return (struct generator *)iterator->operation;
-}
-
-static bool map_next(struct run *run, struct iterator *iterator, struct value *out)
-{
-    struct generator *self = generator_of(iterator);
-    const struct call *call = self->call;
-    struct value item;
-    if (!self->started) {
-        self->started = true;
-        if (!kvr_jinja_truth(run, iterator->source))
-            return false;
-        self->rest = *call;
-        if (!call->count && call->keyword_count) {
-            struct value attribute = kvr_missing();
-            for (size_t i = 0; i < call->keyword_count; i++)
-                if (kvr_text_is(call->keywords[i].name, "attribute"))
-                    attribute = call->keywords[i].value;
-                else if (kvr_text_is(call->keywords[i].name, "default"))
-                    self->otherwise = call->keywords[i].value;
-                else
-                    kvr_run_raise(run, "FilterArgumentError", "Unexpected keyword argument '%.*s'",
-                        (int)(call->keywords[i].name->length & 0xff), call->keywords[i].name->data);
-            if (!kvr_given(attribute))
-                kvr_run_raise(run, "FilterArgumentError", "map requires a filter argument");
-            self->parts = attribute_parts(run, attribute);
-        } else if (!call->count) {
-            kvr_run_raise(run, "FilterArgumentError", "map requires a filter argument");
-        } else {
-            self->rest.items++;
-            self->rest.count--;
-        }
-        iterator->inner = kvr_jinja_iterate(run, iterator->source);
-    }
-    if (!kvr_iterator_next(run, iterator->inner, &item))
-        return false;
-    if (self->parts) {
-        *out = get_attribute(run, item, self->parts, self->otherwise);
-        return true;
-    }
-    if (!self->filter) {
-        struct value name = call->items[0];
-        if (name.type == VALUE_TEXT)
-            self->filter = kvr_filter_find(name.text->data, name.text->length);
-        if (!self->filter) {
-            const struct text *shown = kvr_jinja_repr(run, name);
-            kvr_run_raise(run, "TemplateRuntimeError", "No filter named %.*s.",
-                (int)(shown->length & 0xff), shown->data);
-        }
-    }
-    *out = self->filter->apply(run, item, &self->rest);
-    return true;
-}
-
-struct value kvr_filter_map(struct run *run, struct value value, const struct call *call)
-{
-    struct generator *self;
-    return generator(run, value, call, map_next, &self);
-}
-
-static bool select_next(struct run *run, struct iterator *iterator, struct value *out)
-{
-    struct generator *self = generator_of(iterator);
-    const struct call *call = self->call;
-    size_t skip = self->by_attribute;
-    if (!self->started) {
-        self->started = true;
-        if (!kvr_jinja_truth(run, iterator->source))
-            return false;
-        if (call->count < skip)
-            kvr_run_raise(run, "FilterArgumentError", "Missing parameter for attribute name");
-        self->parts = attribute_parts(run, skip ? call->items[0] : kvr_missing());
-        self->rest = *call;
-        if (call->count > skip) {
-            self->rest.items += skip + 1;
-            self->rest.count -= skip + 1;
-        }
-        iterator->inner = kvr_jinja_iterate(run, iterator->source);
-    }
-    while (kvr_iterator_next(run, iterator->inner, out)) {
-        struct value tested = get_attribute(run, *out, self->parts, kvr_missing());
-        bool passes;
-        if (call->count > skip && !self->test) {
-            struct value name = call->items[skip];
-            if (name.type == VALUE_TEXT)
-                self->test = kvr_test_find(name.text->data, name.text->length);
-            if (!self->test) {
-                const struct text *shown = kvr_jinja_repr(run, name);
-                kvr_run_raise(run, "TemplateRuntimeError", "No test named %.*s.",
-                    (int)(shown->length & 0xff), shown->data);
-            }
-        }
-        passes =
-            self->test ? self->test->check(run, tested, &self->rest) : kvr_jinja_truth(run, tested);
-        if (passes != self->negated)
-            return true;
-    }
-    return false;
-}
-
-static struct value select(
-    struct run *run, struct value value, const struct call *call, bool negated, bool by_attribute)
-{
-    struct generator *self;
-    struct value made = generator(run, value, call, select_next, &self);
-    self->negated = negated;
-    self->by_attribute = by_attribute;
-    return made;
-}
-
-struct value kvr_filter_select(struct run *run, struct value value, const struct call *call)
-{
-    return select(run, value, call, false, false);
-}
-
-struct value kvr_filter_reject(struct run *run, struct value value, const struct call *call)
-{
-    return select(run, value, call, true, false);
-}
-
-struct value kvr_filter_selectattr(struct run *run, struct value value, const struct call *call)
-{
-    return select(run, value, call, false, true);
-}
-
-struct value kvr_filter_rejectattr(struct run *run, struct value value, const struct call *call)
-{
-    return select(run, value, call, true, true);
-}
-
-static bool unique_next(struct run *run, struct iterator *iterator, struct value *out)
-{
-    struct generator *self = generator_of(iterator);
-    if (!self->started) {
-        self->started = true;
-        self->seen = kvr_dict_new(run, 0);
-        iterator->inner = kvr_jinja_iterate(run, iterator->source);
-    }
-    while (kvr_iterator_next(run, iterator->inner, out)) {
-        struct value key =
-            ignore_case(run, get_attribute(run, *out, self->parts, kvr_missing()), self->negated);
-        if (kvr_dict_find(run, self->seen, key))
-            continue;
-        kvr_dict_set(run, self->seen, key, kvr_none());
-        return true;
-    }
-    return false;
-}
-
-struct value kvr_filter_unique(struct run *run, struct value value, const struct call *call)
-{
-    static const char *const names[] = {"case_sensitive", "attribute"};
-    struct value bound[2];
-    struct generator *self;
-    struct value made;
-    kvr_call_bind(run, call, "do_unique", names, 2, 0, bound);
-    made = generator(run, value, call, unique_next, &self);
-    self->negated = given_true(run, bound[0]);
-    self->parts = attribute_parts(run, bound[1]);
-    return made;
-}
-
-/* A generator whose items are all made when the first is asked for. */
-static bool made_next(struct run *run, struct iterator *iterator, struct value *out)
-{
-    struct generator *self = generator_of(iterator);
-    if (!self->started) {
-        self->started = true;
-        self->parts = self->make(run, iterator->source, self->call);
-    }
-    if (iterator->position >= self->parts->count)
-        return false;
-    *out = self->parts->items[iterator->position++];
-    return true;
-}
-
-static struct value made_later(struct run *run, struct value value, const struct call *call,
-    struct list *(*make)(struct run *, struct value, const struct call *))
-{
-    struct generator *self;
-    struct value made = generator(run, value, call, made_next, &self);
-    self->make = make;
-    return made;
-}
-
-static struct list *make_items(struct run *run, struct value value, const struct call *call)
-{
-    (void)call;
-    if (value.type == VALUE_UNDEFINED)
-        return kvr_list_new(run, 0);
-    if (value.type != VALUE_DICT)
-        kvr_run_raise(run, "TypeError", "Can only get item pairs from a mapping.");
-    value.type = VALUE_VIEW;
-    value.kind = VIEW_ITEMS;
-    return kvr_jinja_to_list(run, value);
-}
-
-struct value kvr_filter_items(struct run *run, struct value value, const struct call *call)
-{
-    no_arguments(run, call, "do_items");
-    return made_later(run, value, call, make_items);
-}
-
-static struct list *make_batches(struct run *run, struct value value, const struct call *call)
-{
-    static const char *const names[] = {"linecount", "fill_with"};
-    struct value bound[2];
-    struct list *batches = kvr_list_new(run, 0);
-    struct list *batch = kvr_list_new(run, 0);
-    struct iterator *iterator;
-    struct value item;
-    kvr_call_bind(run, call, "do_batch", names, 2, 1, bound);
-    iterator = kvr_jinja_iterate(run, value);
-    while (kvr_iterator_next(run, iterator, &item)) {
-        if (kvr_jinja_equal(run, kvr_integer((int64_t)batch->count), bound[0])) {
-            kvr_list_add(run, batches, kvr_list_value(batch));
-            batch = kvr_list_new(run, 0);
-        }
-        kvr_list_add(run, batch, item);
-    }
-    if (!batch->count)
-        return batches;
-    if (kvr_given(bound[1]) && bound[1].type != VALUE_NONE) {
-        int64_t wanted = kvr_jinja_need_integer(run, bound[0]);
-        while ((int64_t)batch->count < wanted) {
-            kvr_list_add(run, batch, bound[1]);
-            kvr_run_charge(run, 0);
-        }
-    }
-    kvr_list_add(run, batches, kvr_list_value(batch));
-    return batches;
-}
-
-struct value kvr_filter_batch(struct run *run, struct value value, const struct call *call)
-{
-    return made_later(run, value, call, make_batches);
-}
-
-static struct list *make_slices(struct run *run, struct value value, const struct call *call)
-{
-    static const char *const names[] = {"slices", "fill_with"};
-    struct value bound[2];
-    struct list *slices = kvr_list_new(run, 0);
-    struct list *all;
-    int64_t count;
-    size_t at = 0;
-    kvr_call_bind(run, call, "do_slice", names, 2, 1, bound);
-    all = kvr_jinja_to_list(run, value);
-    count = kvr_jinja_need_integer(run, bound[0]);
-    if (count == 0)
-        kvr_run_raise(run, "ZeroDivisionError", "integer division or modulo by zero");
-    for (int64_t i = 0; i < count; i++) {
-        bool longer = (uint64_t)i < all->count % (uint64_t)count;
-        size_t size = all->count / (uint64_t)count + longer;
-        struct list *slice = kvr_list_new(run, size);
-        for (size_t j = 0; j < size; j++)
-            kvr_list_add(run, slice, all->items[at++]);
-        if (!longer && kvr_given(bound[1]) && bound[1].type != VALUE_NONE)
-            kvr_list_add(run, slice, bound[1]);
-        kvr_list_add(run, slices, kvr_list_value(slice));
-        kvr_run_charge(run, 0);
-    }
-    return slices;
-}
-
-struct value kvr_filter_slice(struct run *run, struct value value, const struct call *call)
-{
-    return made_later(run, value, call, make_slices);
-}
-
 /* ---- sorting ---- */
-
-struct keyed {
-    struct value key;
-    struct value item;
-};
 
 static void merge_sort(
     struct run *run, struct keyed *items, struct keyed *spare, size_t count, bool reverse)
@@ -409,7 +101,7 @@ static struct keyed *keyed_items(struct run *run, struct value value, size_t *co
     return items;
 }
 
-static void sort_keyed(struct run *run, struct keyed *items, size_t count, bool reverse)
+void kvr_sort_keyed(struct run *run, struct keyed *items, size_t count, bool reverse)
 {
     merge_sort(run, items, kvr_run_array(run, count / 2 + 1, sizeof *items), count, reverse);
 }
@@ -443,18 +135,18 @@ struct value kvr_filter_sort(struct run *run, struct value value, const struct c
         kvr_list_add(run, attributes, bound[2]);
     }
     for (size_t i = 0; i < attributes->count; i++)
-        attributes->items[i] = kvr_list_value(attribute_parts(run, attributes->items[i]));
+        attributes->items[i] = kvr_list_value(kvr_attribute_parts(run, attributes->items[i]));
     items = keyed_items(run, value, &count);
     for (size_t i = 0; i < count; i++) {
         struct list *key = kvr_list_new(run, attributes->count);
         for (size_t j = 0; j < attributes->count; j++)
             kvr_list_add(run, key,
-                ignore_case(run,
-                    get_attribute(run, items[i].item, attributes->items[j].list, kvr_missing()),
-                    given_true(run, bound[1])));
+                kvr_ignore_case(run,
+                    kvr_attribute_get(run, items[i].item, attributes->items[j].list, kvr_missing()),
+                    kvr_given_true(run, bound[1])));
         items[i].key = kvr_list_value(key);
     }
-    sort_keyed(run, items, count, given_true(run, bound[0]));
+    kvr_sort_keyed(run, items, count, kvr_given_true(run, bound[0]));
     return items_of(run, items, count);
 }
 
@@ -482,9 +174,9 @@ struct value kvr_filter_dictsort(struct run *run, struct value value, const stru
     value.kind = VIEW_ITEMS;
     items = keyed_items(run, value, &count);
     for (size_t i = 0; i < count; i++)
-        items[i].key =
-            ignore_case(run, items[i].item.list->items[position], given_true(run, bound[0]));
-    sort_keyed(run, items, count, given_true(run, bound[2]));
+        items[i].key = kvr_ignore_case(
+            run, items[i].item.list->items[position], kvr_given_true(run, bound[0]));
+    kvr_sort_keyed(run, items, count, kvr_given_true(run, bound[2]));
     return items_of(run, items, count);
 }
 
@@ -498,19 +190,19 @@ struct value kvr_filter_groupby(struct run *run, struct value value, const struc
     size_t count;
     size_t end;
     kvr_call_bind(run, call, "do_groupby", names, 3, 1, bound);
-    parts = attribute_parts(run, bound[0]);
+    parts = kvr_attribute_parts(run, bound[0]);
     items = keyed_items(run, value, &count);
     for (size_t i = 0; i < count; i++)
-        items[i].key = ignore_case(
-            run, get_attribute(run, items[i].item, parts, bound[1]), given_true(run, bound[2]));
-    sort_keyed(run, items, count, false);
+        items[i].key = kvr_ignore_case(run, kvr_attribute_get(run, items[i].item, parts, bound[1]),
+            kvr_given_true(run, bound[2]));
+    kvr_sort_keyed(run, items, count, false);
     for (size_t start = 0; start < count; start = end) {
         struct list *pair = kvr_list_new(run, 2);
         struct value group;
         for (end = start + 1; end < count; end++)
             if (!kvr_jinja_equal(run, items[start].key, items[end].key))
                 break;
-        kvr_list_add(run, pair, get_attribute(run, items[start].item, parts, bound[1]));
+        kvr_list_add(run, pair, kvr_attribute_get(run, items[start].item, parts, bound[1]));
         kvr_list_add(run, pair, items_of(run, items + start, end - start));
         group = kvr_tuple_value(pair);
         group.kind = 1; /* has .grouper and .list */
@@ -534,12 +226,12 @@ static struct value extreme(
     iterator = kvr_jinja_iterate(run, value);
     if (!kvr_iterator_next(run, iterator, &best))
         return kvr_undefined_hint(run, "No aggregated item, sequence was empty.");
-    sensitive = given_true(run, bound[0]);
-    parts = attribute_parts(run, bound[1]);
-    best_key = ignore_case(run, get_attribute(run, best, parts, kvr_missing()), sensitive);
+    sensitive = kvr_given_true(run, bound[0]);
+    parts = kvr_attribute_parts(run, bound[1]);
+    best_key = kvr_ignore_case(run, kvr_attribute_get(run, best, parts, kvr_missing()), sensitive);
     while (kvr_iterator_next(run, iterator, &item)) {
         struct value key =
-            ignore_case(run, get_attribute(run, item, parts, kvr_missing()), sensitive);
+            kvr_ignore_case(run, kvr_attribute_get(run, item, parts, kvr_missing()), sensitive);
         if (kvr_jinja_less(run, key, best_key, op)) {
             best = item;
             best_key = key;
@@ -563,7 +255,7 @@ struct value kvr_filter_max(struct run *run, struct value value, const struct ca
 struct value kvr_filter_first(struct run *run, struct value value, const struct call *call)
 {
     struct value item;
-    no_arguments(run, call, "do_first");
+    kvr_filter_no_arguments(run, call, "do_first");
     if (kvr_iterator_next(run, kvr_jinja_iterate(run, value), &item))
         return item;
     return kvr_undefined_hint(run, "No first item, sequence was empty.");
@@ -578,7 +270,7 @@ static bool reversible(struct value value)
 struct value kvr_filter_last(struct run *run, struct value value, const struct call *call)
 {
     size_t length = 0;
-    no_arguments(run, call, "do_last");
+    kvr_filter_no_arguments(run, call, "do_last");
     if (!reversible(value))
         kvr_run_raise(
             run, "TypeError", "'%s' object is not reversible", kvr_jinja_type_name(value));
@@ -595,7 +287,7 @@ struct value kvr_filter_last(struct run *run, struct value value, const struct c
 struct value kvr_filter_reverse(struct run *run, struct value value, const struct call *call)
 {
     struct list *list;
-    no_arguments(run, call, "do_reverse");
+    kvr_filter_no_arguments(run, call, "do_reverse");
     if (value.type == VALUE_TEXT)
         return kvr_jinja_slice(run, value, kvr_missing(), kvr_missing(), kvr_integer(-1));
     if (!kvr_jinja_iterable(value))
@@ -610,7 +302,7 @@ struct value kvr_filter_reverse(struct run *run, struct value value, const struc
 
 struct value kvr_filter_list(struct run *run, struct value value, const struct call *call)
 {
-    no_arguments(run, call, "do_list");
+    kvr_filter_no_arguments(run, call, "do_list");
     return kvr_list_value(kvr_jinja_to_list(run, value));
 }
 
@@ -626,13 +318,13 @@ struct value kvr_filter_join(struct run *run, struct value value, const struct c
     struct value item;
     kvr_call_bind(run, call, "do_join", names, 2, 0, bound);
     if (kvr_given(bound[1]) && bound[1].type != VALUE_NONE)
-        parts = attribute_parts(run, bound[1]);
+        parts = kvr_attribute_parts(run, bound[1]);
     separator = kvr_given(bound[0]) ? kvr_jinja_string(run, bound[0]) : joined;
     iterator = kvr_jinja_iterate(run, value);
     /* All strings first: the joined one then grows in place. */
     while (kvr_iterator_next(run, iterator, &item)) {
         if (parts)
-            item = get_attribute(run, item, parts, kvr_missing());
+            item = kvr_attribute_get(run, item, parts, kvr_missing());
         kvr_list_add(run, texts, kvr_text_value(kvr_jinja_string(run, item)));
     }
     for (size_t i = 0; i < texts->count; i++) {
@@ -652,12 +344,13 @@ struct value kvr_filter_sum(struct run *run, struct value value, const struct ca
     struct value sum;
     struct value item;
     kvr_call_bind(run, call, "do_sum", names, 2, 0, bound);
-    parts = attribute_parts(run, bound[0]);
+    parts = kvr_attribute_parts(run, bound[0]);
     sum = kvr_given(bound[1]) ? bound[1] : kvr_integer(0);
     iterator = kvr_jinja_iterate(run, value);
     if (sum.type == VALUE_TEXT)
         kvr_run_raise(run, "TypeError", "sum() can't sum strings [use ''.join(seq) instead]");
     while (kvr_iterator_next(run, iterator, &item))
-        sum = kvr_jinja_binary(run, OP_ADD, sum, get_attribute(run, item, parts, kvr_missing()));
+        sum =
+            kvr_jinja_binary(run, OP_ADD, sum, kvr_attribute_get(run, item, parts, kvr_missing()));
     return sum;
 }

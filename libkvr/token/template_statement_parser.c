@@ -1,7 +1,7 @@
 /*
  * Statements: the tags of a template and the bodies between them.
  */
-#include "token/template_internal.h"
+#include "token/template_compile.h"
 
 #include <stdio.h>
 #include <string.h>

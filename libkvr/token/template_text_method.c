@@ -1,75 +1,14 @@
 /*
- * Methods of strings: searching, cutting, joining, padding. Positions are code points, as Python
+ * Methods of strings: searching, cutting, joining, formatting. Positions are code points, as Python
  * counts them; where a string is ASCII they are bytes.
  */
 #include "token/template_method.h"
 
 #include <string.h>
 
-#define METHOD(name)                                                                               \
-    struct value kvr_method_##name(struct run *run, struct value self, const struct call *call)
-
-static void bind(struct run *run, const struct call *call, const char *method,
-    const char *const *names, size_t count, size_t required, struct value *out)
-{
-    kvr_call_bind(run, call, method, names, count, required, out);
-}
-
-static void no_arguments(struct run *run, const struct call *call, const char *method)
-{
-    if (call->count || call->keyword_count)
-        kvr_run_raise(run, "TypeError", "str.%s() takes no arguments (%zu given)", method,
-            call->count + call->keyword_count);
-}
-
-static struct text *need_text(struct run *run, struct value value, const char *what)
-{
-    if (value.type != VALUE_TEXT)
-        kvr_run_raise(run, "TypeError", "%s must be str, not %s", what, kvr_jinja_type_name(value));
-    return value.text;
-}
-
 static bool absent(struct value value)
 {
     return !kvr_given(value) || value.type == VALUE_NONE;
-}
-
-/* ---- case ---- */
-
-METHOD(upper)
-{
-    no_arguments(run, call, "upper");
-    return kvr_text_value(kvr_text_upper(run, self.text));
-}
-
-METHOD(lower)
-{
-    no_arguments(run, call, "lower");
-    return kvr_text_value(kvr_text_lower(run, self.text));
-}
-
-METHOD(casefold)
-{
-    no_arguments(run, call, "casefold");
-    return kvr_text_value(kvr_text_casefold(run, self.text));
-}
-
-METHOD(capitalize)
-{
-    no_arguments(run, call, "capitalize");
-    return kvr_text_value(kvr_text_capitalize(run, self.text));
-}
-
-METHOD(title)
-{
-    no_arguments(run, call, "title");
-    return kvr_text_value(kvr_text_title(run, self.text));
-}
-
-METHOD(swapcase)
-{
-    no_arguments(run, call, "swapcase");
-    return kvr_text_value(kvr_text_swapcase(run, self.text));
 }
 
 /* ---- strip ---- */
@@ -84,8 +23,9 @@ static struct value strip(
     size_t end = self.text->length;
     if (call->keyword_count)
         kvr_run_raise(run, "TypeError", "strip() takes no keyword arguments");
-    bind(run, call, "strip", names, 1, 0, &characters);
-    set = absent(characters) ? NULL : need_text(run, characters, "strip arg");
+    kvr_call_bind(run, call, "strip", names, 1, 0, &characters);
+    set = absent(characters) ? NULL : kvr_method_need_text(run, characters, "strip arg");
+    kvr_text_charge_set(run, self.text, set);
     if (left)
         start = kvr_text_strip_left(self.text, set, end);
     if (right)
@@ -128,8 +68,8 @@ METHOD(removeprefix)
 {
     static const char *const names[] = {"prefix"};
     struct value prefix;
-    bind(run, call, "removeprefix", names, 1, 1, &prefix);
-    need_text(run, prefix, "removeprefix() argument");
+    kvr_call_bind(run, call, "removeprefix", names, 1, 1, &prefix);
+    kvr_method_need_text(run, prefix, "removeprefix() argument");
     if (!starts(self.text, 0, self.text->length, prefix.text))
         return self;
     return kvr_text_value(kvr_text_cut(run, self.text, prefix.text->length, self.text->length));
@@ -139,8 +79,8 @@ METHOD(removesuffix)
 {
     static const char *const names[] = {"suffix"};
     struct value suffix;
-    bind(run, call, "removesuffix", names, 1, 1, &suffix);
-    need_text(run, suffix, "removesuffix() argument");
+    kvr_call_bind(run, call, "removesuffix", names, 1, 1, &suffix);
+    kvr_method_need_text(run, suffix, "removesuffix() argument");
     if (!suffix.text->length || !ends(self.text, 0, self.text->length, suffix.text))
         return self;
     return kvr_text_value(kvr_text_cut(run, self.text, 0, self.text->length - suffix.text->length));
@@ -177,11 +117,11 @@ static struct value has_affix(struct run *run, struct value self, const struct c
     bool inside;
     if (call->keyword_count)
         kvr_run_raise(run, "TypeError", "%s() takes no keyword arguments", method);
-    bind(run, call, method, names, 3, 1, bound);
+    kvr_call_bind(run, call, method, names, 3, 1, bound);
     inside = range_of(run, self.text, bound[1], bound[2], &from, &to);
     if (bound[0].type == VALUE_TUPLE) {
         for (size_t i = 0; i < bound[0].list->count; i++) {
-            struct text *affix = need_text(run, bound[0].list->items[i], "tuple item");
+            struct text *affix = kvr_method_need_text(run, bound[0].list->items[i], "tuple item");
             if (inside && test(self.text, from, to, affix))
                 return kvr_bool(true);
         }
@@ -203,14 +143,23 @@ METHOD(endswith)
     return has_affix(run, self, call, "endswith", ends);
 }
 
-/* Byte offset of the last occurrence, or SIZE_MAX. */
-static size_t find_last(const struct text *text, size_t from, size_t to, const struct text *what)
+/* Byte offset of the last occurrence, or SIZE_MAX. Candidates are where the first byte is; what
+ * they cost to compare is charged, for they may be many. */
+static size_t find_last(
+    struct run *run, const struct text *text, size_t from, size_t to, const struct text *what)
 {
-    for (size_t at = to; at >= from + what->length; at--) {
-        if (ends(text, from, at, what))
-            return at - what->length;
-        if (at == 0)
+    if (to - from < what->length)
+        return SIZE_MAX;
+    if (!what->length)
+        return to;
+    for (size_t end = to - what->length + 1; end > from;) {
+        const char *found = memrchr(text->data + from, what->data[0], end - from);
+        if (!found)
             break;
+        end = (size_t)(found - text->data);
+        kvr_run_charge(run, what->length);
+        if (memcmp(found, what->data, what->length) == 0)
+            return end;
     }
     return SIZE_MAX;
 }
@@ -232,14 +181,13 @@ static int64_t find(
     size_t found = SIZE_MAX;
     if (call->keyword_count)
         kvr_run_raise(run, "TypeError", "%s() takes no keyword arguments", method);
-    bind(run, call, method, names, 3, 1, bound);
-    what = need_text(run, bound[0], "sub");
+    kvr_call_bind(run, call, method, names, 3, 1, bound);
+    what = kvr_method_need_text(run, bound[0], "sub");
     kvr_run_charge(run, self.text->length);
     if (!range_of(run, self.text, bound[1], bound[2], &from, &to))
         return -1;
     if (last) {
-        kvr_run_charge(run, what->length * 8);
-        found = find_last(self.text, from, to, what);
+        found = find_last(run, self.text, from, to, what);
     } else {
         const char *at =
             kvr_bytes_find(self.text->data + from, to - from, what->data, what->length);
@@ -286,8 +234,8 @@ METHOD(count)
     size_t from;
     size_t to;
     int64_t count = 0;
-    bind(run, call, "count", names, 3, 1, bound);
-    what = need_text(run, bound[0], "sub");
+    kvr_call_bind(run, call, "count", names, 3, 1, bound);
+    what = kvr_method_need_text(run, bound[0], "sub");
     if (!range_of(run, self.text, bound[1], bound[2], &from, &to))
         return kvr_integer(0);
     kvr_run_charge(run, to - from);
@@ -310,13 +258,13 @@ METHOD(replace)
     if (call->keyword_count &&
         !(call->keyword_count == 1 && kvr_text_is(call->keywords[0].name, "count")))
         kvr_run_raise(run, "TypeError", "str.replace() takes no keyword arguments");
-    bind(run, call, "replace", names, 3, 2, bound);
+    kvr_call_bind(run, call, "replace", names, 3, 2, bound);
     if (call->keyword_count)
         kvr_run_raise(run, "TypeError", "str.replace() takes no keyword arguments");
     if (kvr_given(bound[2]))
         count = kvr_jinja_need_integer(run, bound[2]);
-    need_text(run, bound[0], "replace() argument 1");
-    need_text(run, bound[1], "replace() argument 2");
+    kvr_method_need_text(run, bound[0], "replace() argument 1");
+    kvr_method_need_text(run, bound[1], "replace() argument 2");
     if (self.text->markup)
         bound[1].text = kvr_text_escape(run, bound[1].text);
     replaced = kvr_text_replace(run, self.text, bound[0].text, bound[1].text, count);
@@ -398,7 +346,7 @@ static struct value split(
     int64_t most = -1;
     size_t from = 0;
     size_t to = text->length;
-    bind(run, call, method, names, 2, 0, bound);
+    kvr_call_bind(run, call, method, names, 2, 0, bound);
     if (kvr_given(bound[1]))
         most = kvr_jinja_need_integer(run, bound[1]);
     kvr_run_charge(run, text->length);
@@ -408,14 +356,13 @@ static struct value split(
         else
             split_blanks(run, text, most, list);
     } else {
-        separator = need_text(run, bound[0], "sep");
+        separator = kvr_method_need_text(run, bound[0], "sep");
         if (!separator->length)
             kvr_run_raise(run, "ValueError", "empty separator");
         while (most-- != 0) {
             size_t found;
             if (right) {
-                kvr_run_charge(run, separator->length);
-                found = find_last(text, 0, to, separator);
+                found = find_last(run, text, 0, to, separator);
                 if (found == SIZE_MAX)
                     break;
                 add_cut(run, list, text, found + separator->length, to);
@@ -451,7 +398,7 @@ METHOD(splitlines)
 {
     static const char *const names[] = {"keepends"};
     struct value keep;
-    bind(run, call, "splitlines", names, 1, 0, &keep);
+    kvr_call_bind(run, call, "splitlines", names, 1, 0, &keep);
     return kvr_list_value(
         kvr_text_lines(run, self.text, kvr_given(keep) && kvr_jinja_truth(run, keep)));
 }
@@ -465,13 +412,13 @@ static struct value partition(
     struct text *separator;
     struct list *parts = kvr_list_new(run, 3);
     size_t found = SIZE_MAX;
-    bind(run, call, method, names, 1, 1, &bound);
-    separator = need_text(run, bound, "sep");
+    kvr_call_bind(run, call, method, names, 1, 1, &bound);
+    separator = kvr_method_need_text(run, bound, "sep");
     if (!separator->length)
         kvr_run_raise(run, "ValueError", "empty separator");
     kvr_run_charge(run, text->length);
     if (right) {
-        found = find_last(text, 0, text->length, separator);
+        found = find_last(run, text, 0, text->length, separator);
     } else {
         const char *at =
             kvr_bytes_find(text->data, text->length, separator->data, separator->length);
@@ -506,7 +453,7 @@ METHOD(join)
     struct value iterable;
     struct list *items;
     struct text *joined = kvr_text_literal(run, "");
-    bind(run, call, "join", names, 1, 1, &iterable);
+    kvr_call_bind(run, call, "join", names, 1, 1, &iterable);
     if (!kvr_jinja_iterable(iterable))
         kvr_run_raise(run, "TypeError", "can only join an iterable");
     items = kvr_jinja_to_list(run, iterable);
@@ -527,210 +474,6 @@ METHOD(join)
     return kvr_text_value(joined);
 }
 
-/* ---- padding ---- */
-
-static struct value pad(
-    struct run *run, struct value self, const struct call *call, const char *method, int side)
-{
-    static const char *const names[] = {"width", "fillchar"};
-    struct value bound[2];
-    struct builder builder;
-    struct text *fill;
-    struct text *padded;
-    int64_t width;
-    size_t points = kvr_text_points(self.text);
-    size_t more;
-    size_t before;
-    bind(run, call, method, names, 2, 1, bound);
-    width = kvr_jinja_need_integer(run, bound[0]);
-    fill = kvr_given(bound[1]) ? need_text(run, bound[1], "fill character")
-                               : kvr_text_literal(run, " ");
-    if (kvr_text_points(fill) != 1)
-        kvr_run_raise(run, "TypeError", "The fill character must be exactly one character long");
-    if (width <= (int64_t)points)
-        return self;
-    more = (size_t)width - points;
-    /* str.center() puts the odd one left where both width and the rest are odd. */
-    before = side < 0 ? 0 : side > 0 ? more : more / 2 + (more & (size_t)width & 1);
-    if (more > run->limits.memory_bytes)
-        kvr_run_no_memory(run);
-    kvr_builder_start(&builder, run, self.text->length + 64);
-    kvr_builder_pad(&builder, fill->data, fill->length, before);
-    kvr_builder_add(&builder, self.text->data, self.text->length);
-    kvr_builder_pad(&builder, fill->data, fill->length, more - before);
-    padded = kvr_text_from(kvr_text_from(kvr_builder_end(&builder), self.text), fill);
-    padded->markup = self.text->markup;
-    return kvr_text_value(padded);
-}
-
-METHOD(ljust)
-{
-    return pad(run, self, call, "ljust", -1);
-}
-
-METHOD(rjust)
-{
-    return pad(run, self, call, "rjust", 1);
-}
-
-METHOD(center)
-{
-    return pad(run, self, call, "center", 0);
-}
-
-METHOD(zfill)
-{
-    static const char *const names[] = {"width"};
-    struct value bound;
-    struct builder builder;
-    struct text *text = self.text;
-    int64_t width;
-    size_t points = kvr_text_points(text);
-    size_t sign = text->length && (text->data[0] == '-' || text->data[0] == '+');
-    bind(run, call, "zfill", names, 1, 1, &bound);
-    width = kvr_jinja_need_integer(run, bound);
-    if (width <= (int64_t)points)
-        return self;
-    kvr_builder_start(&builder, run, text->length + 64);
-    kvr_builder_add(&builder, text->data, sign);
-    kvr_builder_pad(&builder, "0", 1, (size_t)width - points);
-    kvr_builder_add(&builder, text->data + sign, text->length - sign);
-    return kvr_text_value(kvr_text_from(kvr_builder_end(&builder), text));
-}
-
-METHOD(expandtabs)
-{
-    static const char *const names[] = {"tabsize"};
-    struct value bound;
-    struct builder builder;
-    int64_t size;
-    size_t column = 0;
-    size_t used;
-    bind(run, call, "expandtabs", names, 1, 0, &bound);
-    size = kvr_given(bound) ? kvr_jinja_need_integer(run, bound) : 8;
-    kvr_builder_start(&builder, run, self.text->length + 64);
-    for (size_t at = 0; at < self.text->length; at += used) {
-        uint32_t point = kvr_point_read(self.text->data + at, self.text->length - at, &used);
-        if (point == '\t') {
-            size_t spaces = size > 0 ? (size_t)size - column % (size_t)size : 0;
-            kvr_builder_pad(&builder, " ", 1, spaces);
-            column += spaces;
-            continue;
-        }
-        kvr_builder_add(&builder, self.text->data + at, used);
-        column = point == '\n' || point == '\r' ? 0 : column + 1;
-    }
-    return kvr_text_value(kvr_text_from(kvr_builder_end(&builder), self.text));
-}
-
-/* ---- classes ---- */
-
-/* Not empty, and every point has one of the bits. */
-static struct value every(
-    struct run *run, struct value self, const struct call *call, const char *method, unsigned bits)
-{
-    const struct text *text = self.text;
-    size_t used;
-    no_arguments(run, call, method);
-    kvr_run_charge(run, text->length);
-    for (size_t at = 0; at < text->length; at += used)
-        if (!(kvr_point_bits(kvr_point_read(text->data + at, text->length - at, &used)) & bits))
-            return kvr_bool(false);
-    return kvr_bool(text->length || bits == POINT_PRINTABLE);
-}
-
-METHOD(isalnum)
-{
-    return every(
-        run, self, call, "isalnum", POINT_ALPHA | POINT_DECIMAL | POINT_DIGIT | POINT_NUMERIC);
-}
-
-METHOD(isalpha)
-{
-    return every(run, self, call, "isalpha", POINT_ALPHA);
-}
-
-METHOD(isdecimal)
-{
-    return every(run, self, call, "isdecimal", POINT_DECIMAL);
-}
-
-METHOD(isdigit)
-{
-    return every(run, self, call, "isdigit", POINT_DECIMAL | POINT_DIGIT);
-}
-
-METHOD(isnumeric)
-{
-    return every(run, self, call, "isnumeric", POINT_DECIMAL | POINT_DIGIT | POINT_NUMERIC);
-}
-
-METHOD(isprintable)
-{
-    return every(run, self, call, "isprintable", POINT_PRINTABLE);
-}
-
-METHOD(isascii)
-{
-    no_arguments(run, call, "isascii");
-    return kvr_bool(kvr_text_ascii(self.text));
-}
-
-METHOD(isspace)
-{
-    no_arguments(run, call, "isspace");
-    return kvr_bool(self.text->length &&
-                    kvr_text_strip_left(self.text, NULL, self.text->length) == self.text->length);
-}
-
-METHOD(isidentifier)
-{
-    const struct text *text = self.text;
-    size_t used;
-    no_arguments(run, call, "isidentifier");
-    for (size_t at = 0; at < text->length; at += used) {
-        unsigned bits = kvr_point_bits(kvr_point_read(text->data + at, text->length - at, &used));
-        if (!(bits & (at ? POINT_ID_CONTINUE : POINT_ID_START)))
-            return kvr_bool(false);
-    }
-    return kvr_bool(text->length);
-}
-
-static bool check(struct run *run, struct value self, const char *test)
-{
-    static const struct call none;
-    return kvr_test_find(test, strlen(test))->check(run, self, &none);
-}
-
-METHOD(islower)
-{
-    no_arguments(run, call, "islower");
-    return kvr_bool(check(run, self, "lower"));
-}
-
-METHOD(isupper)
-{
-    no_arguments(run, call, "isupper");
-    return kvr_bool(check(run, self, "upper"));
-}
-
-METHOD(istitle)
-{
-    const struct text *text = self.text;
-    bool cased = false;
-    bool found = false;
-    size_t used;
-    no_arguments(run, call, "istitle");
-    for (size_t at = 0; at < text->length; at += used) {
-        unsigned bits = kvr_point_bits(kvr_point_read(text->data + at, text->length - at, &used));
-        if (bits & (POINT_UPPER | POINT_TITLE) ? cased : bits & POINT_LOWER ? !cased : false)
-            return kvr_bool(false);
-        cased = bits & (POINT_UPPER | POINT_TITLE | POINT_LOWER);
-        found |= cased;
-    }
-    return kvr_bool(found);
-}
-
 /* ---- format ---- */
 
 METHOD(format)
@@ -743,7 +486,7 @@ METHOD(format_map)
     static const char *const names[] = {"mapping"};
     struct value mapping;
     struct call inner = {0};
-    bind(run, call, "format_map", names, 1, 1, &mapping);
+    kvr_call_bind(run, call, "format_map", names, 1, 1, &mapping);
     if (mapping.type != VALUE_DICT)
         kvr_run_raise(run, "TypeError", "format_map() argument must be a mapping");
     inner.keywords = kvr_run_array(run, mapping.dict->count + 1, sizeof *inner.keywords);

@@ -329,10 +329,21 @@ size_t kvr_text_strip_right(const struct text *text, const struct text *characte
     return end;
 }
 
+void kvr_text_charge_set(struct run *run, const struct text *text, const struct text *characters)
+{
+    /* Each point is looked for in the set; only a long set makes that dear. */
+    if (characters && characters->length > 64)
+        for (size_t i = 0; i < text->length; i += 64)
+            kvr_run_charge(run, characters->length);
+}
+
 struct text *kvr_text_strip(struct run *run, struct text *text, const struct text *characters)
 {
-    size_t start = kvr_text_strip_left(text, characters, text->length);
-    size_t end = kvr_text_strip_right(text, characters, start);
+    size_t start;
+    size_t end;
+    kvr_text_charge_set(run, text, characters);
+    start = kvr_text_strip_left(text, characters, text->length);
+    end = kvr_text_strip_right(text, characters, start);
     kvr_run_charge(run, text->length - (end - start));
     if (start == 0 && end == text->length)
         return text;
