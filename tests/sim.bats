@@ -92,14 +92,14 @@ END
 
 @test "deterministic, and of the line only what was said of it changes" {
     kvr-sim -w 8 "$(trace_slice)" >one
-    kvr-sim -w 8 "$(trace_slice)" >two
+    zcat "$(trace_slice)" | kvr-sim -w 8 >two
     cmp one two
     zcat "$(trace_slice)" | jq -cS . | sort >before
     jq -cS 'del(.id, .match, .route, .cache, .response)' one | sort >after
     cmp before after
     # its own output is input: decided anew, to the same bytes
-    jq -c 'del(.match, .route, .cache, .response)' one | jq -sc 'sort_by(.id | split(":")[-1] | tonumber)[]' >stripped
-    jq -sc 'sort_by(.id | split(":")[-1] | tonumber)[]' one >whole
+    jq -c 'del(.match, .route, .cache, .response)' one | jq -sc 'sort_by(.id | ltrimstr("request:") | tonumber)[]' >stripped
+    jq -sc 'sort_by(.id | ltrimstr("request:") | tonumber)[]' one >whole
     kvr-sim -w 8 stripped >first
     kvr-sim -w 8 whole >second
     cmp first second

@@ -92,6 +92,7 @@ enum kvr_status kvr_sim_base(struct kvr_sim_reader *reader, const struct kvr_lin
     enum kvr_status status = kvr_sim_timestamp(line, &timestamp_ms, error);
     if (status != KVR_OK)
         return status;
+    reader->requests += !event;
     bool stamps = !isnan(now_ms) && timestamp_ms != now_ms;
     bool names = !event && missing(kvr_line_get(line, KVR_NAME_ID));
     if (stamps)
@@ -101,10 +102,7 @@ enum kvr_status kvr_sim_base(struct kvr_sim_reader *reader, const struct kvr_lin
     kvr_line_begin(line, out, dropped, count);
     if (names) {
         kvr_line_add(out, "id");
-        kvr_buffer_clear(&reader->scratch);
-        kvr_buffer_append_format(&reader->scratch, "%s:%llu", line->source.file,
-            (unsigned long long)line->source.number);
-        kvr_json_write_string(out, reader->scratch.data, reader->scratch.length);
+        kvr_buffer_append_format(out, "\"request:%llu\"", (unsigned long long)reader->requests);
     }
     if (stamps) {
         kvr_line_add(out, "timestamp");

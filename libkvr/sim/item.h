@@ -24,9 +24,10 @@ struct kvr_sim_item {
     uint64_t *ids;                  /* of the prompt, then of the output, then folded ones */
     uint64_t fold;                  /* of the namespace into request.ids by xor; 0: none */
     bool has_blocks, continuation;
-    double timestamp_ms;          /* as the line has it; NaN: none */
-    struct kvr_buffer base, line; /* the line sent to a decision, and what it became */
-    size_t id_at, id_length;      /* of `id` in base */
+    double timestamp_ms;                 /* as the line has it; NaN: none */
+    struct kvr_buffer base, line;        /* the line sent to a decision, and what it became */
+    size_t id_at, id_length;             /* of `id` in base */
+    struct kvr_sim_item *before, *after; /* for whoever keeps them in a list */
 };
 
 struct kvr_sim_reader {
@@ -42,6 +43,7 @@ struct kvr_sim_reader {
     struct kvr_lineage lineage;
     struct kvr_u64_map sessions;
     struct kvr_buffer scratch;
+    uint64_t requests; /* bases made */
 };
 
 /* Fill in the options of a zeroed reader first; release frees the expression too. */

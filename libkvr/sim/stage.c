@@ -15,6 +15,7 @@ struct kvr_stage {
     struct kvr_desk *desk;
     struct kvr_child *child;
     struct kvr_line answer;
+    struct kvr_sim_item *inside; /* submitted and not finished */
     struct kvr_sim_report report;
     struct kvr_sim_pace pace;
     struct kvr_sim_spaces spaces;
@@ -157,6 +158,23 @@ static enum kvr_status stage_decide(void *context, struct kvr_sim_request *reque
 
 /* ── ends ── */
 
+/* Items are kept in a list, so that an abandoned simulation can free them. */
+static void list(struct kvr_stage *stage, struct kvr_sim_item *item)
+{
+    item->after = stage->inside;
+    if (stage->inside)
+        stage->inside->before = item;
+    stage->inside = item;
+}
+
+static void unlist_and_destroy(struct kvr_stage *stage, struct kvr_sim_item *item)
+{
+    *(item->before ? &item->before->after : &stage->inside) = item->after;
+    if (item->after)
+        item->after->before = item->before;
+    kvr_sim_item_destroy(item);
+}
+
 static enum kvr_status stage_finished(
     void *context, struct kvr_sim_request *request, double now_ms, struct kvr_error *error)
 {
@@ -182,7 +200,7 @@ static enum kvr_status stage_finished(
         kvr_line_end(out);
         kvr_writer_line_done(stage->out);
     }
-    kvr_sim_item_destroy(item);
+    unlist_and_destroy(stage, item);
     return status;
 }
 
@@ -267,6 +285,8 @@ void kvr_stage_destroy(struct kvr_stage *stage)
         return;
     kvr_child_end(stage->child, NULL);
     kvr_sim_destroy(stage->sim);
+    while (stage->inside)
+        unlist_and_destroy(stage, stage->inside);
     kvr_desk_destroy(stage->desk);
     if (stage->answer.structure)
         kvr_line_release(&stage->answer);
@@ -364,6 +384,7 @@ static enum kvr_status request_line(
     if (stage->options.events)
         kvr_sim_spaces_note(&stage->spaces, line, item);
     item->request.arrival_ms = now_ms;
+    list(stage, item);
     return beyond_line(kvr_sim_submit(stage->sim, &item->request, error), error);
 }
 
