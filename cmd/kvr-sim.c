@@ -16,9 +16,10 @@ struct settings {
     struct kvr_capacity capacity;
     uint64_t block_size, engine_block, batch_tokens, batch_requests, retries, closed, decoders;
     uint64_t output_tokens, seed, reject_priority;
-    double rate, load_every_ms, timeout_ms, slo_ttft_ms, slo_tbt_ms, slo_share, compression;
+    double rate, load_every_ms, timeout_ms, slo_ttft_ms, slo_tbt_ms, slo_gap_ms, slo_share,
+        compression;
     double escape_abs, escape_rel, escape_share, drain_ms, load_ttl_ms, lease_ms, mfu;
-    bool events, reject, escape, pull, explain, derive_sessions, json, summary;
+    bool events, reject, escape, pull, explain, derive_sessions, json, summary, stream_kv;
 };
 
 #define AT(member) offsetof(struct settings, member)
@@ -51,6 +52,10 @@ static const struct kvr_option cluster_options[] = {
         NULL},
     {0, "compression", KVR_OPTION_REAL, AT(compression), "FACTOR",
         "how many times smaller KV is on that link (CacheGen: 3.5 to 4.3)", "1", NULL},
+    {0, "stream-kv", KVR_OPTION_FLAG, AT(stream_kv), NULL,
+        "KV leaves for the decode worker layer by layer while the prompt is computed, not when it "
+        "is",
+        NULL, NULL},
     {0, "retries", KVR_OPTION_COUNT, AT(retries), "N",
         "times that a request is decided again after its worker failed", "1", NULL},
     {0, "model", KVR_OPTION_TEXT, AT(model), "MODEL", "the model, see kvr-cost(5)",
@@ -80,6 +85,8 @@ static const struct kvr_option load_options[] = {
         "goal for the time to first token, of goodput and of --reject", NULL, NULL},
     {0, "slo-tbt", KVR_OPTION_TIME_MS, AT(slo_tbt_ms), "TIME",
         "goal for a request's mean time between tokens", NULL, NULL},
+    {0, "slo-gap", KVR_OPTION_TIME_MS, AT(slo_gap_ms), "TIME",
+        "goal for the longest time between two of its tokens", NULL, NULL},
     {0},
 };
 
@@ -247,6 +254,7 @@ static enum kvr_status make_sim(struct setup *setup, struct kvr_error *error)
     sim->batch_requests = settings->batch_requests;
     sim->tier_count = settings->tiers.count;
     sim->compression = settings->compression;
+    sim->streams_kv = settings->stream_kv;
     sim->retries = settings->retries > 1000 ? 1000 : (uint32_t)settings->retries;
     sim->load_every_ms = settings->load_every_ms;
     sim->seed = settings->seed;
@@ -389,7 +397,7 @@ static enum kvr_status simulate(struct setup *setup, struct kvr_error *error)
         .patience_ms = settings->timeout_ms,
         .events = settings->events,
         .pace = {.rate = settings->rate, .closed = settings->closed},
-        .slo = {settings->slo_ttft_ms, settings->slo_tbt_ms},
+        .slo = {settings->slo_ttft_ms, settings->slo_tbt_ms, settings->slo_gap_ms},
     };
     struct kvr_stage *stage = NULL;
 
@@ -454,7 +462,7 @@ static enum kvr_status study(struct setup *setup, struct kvr_error *error)
         .study = {.sim = &setup->sim,
             .desk = &setup->desk,
             .pace = {.rate = settings->rate, .closed = settings->closed},
-            .slo = {settings->slo_ttft_ms, settings->slo_tbt_ms}},
+            .slo = {settings->slo_ttft_ms, settings->slo_tbt_ms, settings->slo_gap_ms}},
         .policies = settings->compare ? settings->compare : settings->policy,
         .several = settings->compare != NULL,
         .rates = settings->sweep,

@@ -2,6 +2,8 @@
 #include "base/grow.h"
 #include "sim/worker_private.h"
 
+#include <math.h>
+
 void kvr_sim_queue_append(struct kvr_sim_queue *queue, struct kvr_sim_request *request)
 {
     request->sequence.queue_before = queue->last;
@@ -126,6 +128,12 @@ enum kvr_status kvr_sim_decode_join(
     if (!heap)
         return kvr_error_memory(error);
     worker->heap = heap;
+    struct kvr_sim_request **fresh =
+        kvr_grow(worker->fresh, &worker->fresh_size, worker->fresh_count + 1, sizeof *fresh);
+    if (!fresh)
+        return kvr_error_memory(error);
+    worker->fresh = fresh;
+    fresh[worker->fresh_count++] = request;
     sequence->stage = KVR_SIM_DECODING;
     sequence->joined_step = worker->step;
     worker->context += sequence->prompt;
@@ -141,6 +149,12 @@ void kvr_sim_decode_leave(struct kvr_sim_worker *worker, struct kvr_sim_request 
     uint64_t steps = worker->step - sequence->joined_step;
     uint32_t at = sequence->heap_at;
 
+    if (steps)
+        request->result.longest_gap_ms = fmax(request->result.longest_gap_ms,
+            kvr_sim_longest_step_ms(&worker->peaks, sequence->joined_step));
+    for (size_t i = 0; i < worker->fresh_count; i++)
+        if (worker->fresh[i] == request)
+            worker->fresh[i--] = worker->fresh[--worker->fresh_count];
     worker->context -= sequence->prompt + steps;
     sequence->generated += steps;
     sequence->stage = KVR_SIM_OUTSIDE;

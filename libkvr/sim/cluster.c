@@ -96,8 +96,11 @@ static bool on_prefilled(void *context, struct kvr_sim_request *request, double 
 
     if (request->result.decode_worker == KVR_SIM_NOBODY)
         return false;
-    double end_ms = now_ms + kvr_cost_transfer_ms(&sim->options.cost, &sim->options.link,
-                                 sim->options.compression, (double)request->input_tokens);
+    double copy_ms = kvr_cost_transfer_ms(&sim->options.cost, &sim->options.link,
+        sim->options.compression, (double)request->input_tokens);
+    double end_ms = now_ms + copy_ms;
+    if (sim->options.streams_kv)
+        end_ms = fmax(now_ms + sim->options.link.latency_ms, request->sequence.began_ms + copy_ms);
     enum kvr_status status = kvr_sim_move_begin(sim, request, end_ms, &error);
     if (status != KVR_OK)
         kvr_sim_keep_failure(sim, status, &error);
@@ -144,6 +147,7 @@ static void queue_failed(struct kvr_sim *sim, struct kvr_sim_request *request)
     memset(result->cached, 0, sizeof result->cached);
     result->pulled = 0;
     result->first_token_ms = NAN;
+    result->longest_gap_ms = 0;
     result->worker = result->decode_worker = KVR_SIM_NOBODY;
     request->next_failed = NULL;
     *sim->failed_last = request;

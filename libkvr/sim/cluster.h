@@ -15,8 +15,9 @@
  * meet in one batch.
  *
  * Pools. A request whose decision names a decode worker is computed on the first, its KV is copied
- * over the link when its first token is made, and its output goes on there. While it is copied it
- * holds memory on the first.
+ * over the link when its first token is made, or layer by layer from when its first chunk is begun
+ * (streams_kv, as Mooncake's layer-wise prefill), and its output goes on there. While it is copied
+ * it holds memory on the first.
  *
  * Failures. A worker that goes down loses what is in it and its cache. Each of its requests is
  * decided again, at once, at most `retries` times, from the start; it keeps its arrival time. A
@@ -73,6 +74,7 @@ struct kvr_sim_options {
     const struct kvr_engine *tier_engine; /* leaf LRU */
     struct kvr_link link;                 /* between workers */
     double compression;                   /* of what crosses it */
+    bool streams_kv; /* KV leaves for the decode worker while the prompt is computed */
     uint32_t retries;
     double load_every_ms; /* 0: never */
     uint64_t seed;

@@ -24,6 +24,7 @@ void kvr_sim_report_release(struct kvr_sim_report *report)
     release_times(&report->first[1]);
     release_times(&report->all);
     release_times(&report->between);
+    release_times(&report->gaps);
 }
 
 static bool note(struct kvr_sim_times *times, double value)
@@ -63,11 +64,12 @@ enum kvr_status kvr_sim_report_add(struct kvr_sim_report *report,
     if (request->output_tokens > 1) {
         between_ms =
             (result->end_ms - result->first_token_ms) / (double)(request->output_tokens - 1);
-        noted = note(&report->between, between_ms);
+        noted = note(&report->between, between_ms) && note(&report->gaps, result->longest_gap_ms);
     }
     noted = noted && note(&report->first[continuation], ttft_ms) && note(&report->all, ttft_ms);
     if ((report->slo.ttft_ms <= 0 || ttft_ms <= report->slo.ttft_ms) &&
-        (report->slo.tbt_ms <= 0 || between_ms <= report->slo.tbt_ms))
+        (report->slo.tbt_ms <= 0 || between_ms <= report->slo.tbt_ms) &&
+        (report->slo.gap_ms <= 0 || result->longest_gap_ms <= report->slo.gap_ms))
         report->good++;
     return noted ? KVR_OK : kvr_error_memory(error);
 }
@@ -124,11 +126,12 @@ static double hit_rate(const struct kvr_sim_report *report)
 
 void kvr_sim_table_head(struct kvr_buffer *out, size_t name_width)
 {
-    kvr_buffer_append_format(out, "%-*s %6s %26s %26s %8s %6s %9s %5s %8s %6s\n", (int)name_width,
-        "", "hit", "TTFT of first turns, ms", "TTFT of continuations, ms", "TBT, ms", "in SLO",
-        "goodput/s", "skew", "rejected", "failed");
-    kvr_buffer_append_format(out, "%-*s %6s %8s %8s %8s %8s %8s %8s %8s\n", (int)name_width,
-        "policy", "rate", "p50", "p90", "p99", "p50", "p90", "p99", "p90");
+    kvr_buffer_append_format(out, "%-*s %6s %26s %26s %17s %6s %9s %5s %8s %6s\n", (int)name_width,
+        "", "hit", "TTFT of first turns, ms", "TTFT of continuations, ms", "TBT, ms", "in",
+        "goodput", "", "", "");
+    kvr_buffer_append_format(out, "%-*s %6s %8s %8s %8s %8s %8s %8s %8s %8s %6s %9s %5s %8s %6s\n",
+        (int)name_width, "policy", "rate", "p50", "p90", "p99", "p50", "p90", "p99", "p90",
+        "gap p90", "SLO", "/s", "skew", "rejected", "failed");
 }
 
 static void cell(struct kvr_buffer *out, int width, int decimals, double value)
@@ -156,6 +159,7 @@ void kvr_sim_table_row(struct kvr_sim_report *report, const char *name, size_t n
         cell(out, 8, 0, kvr_sim_quantile(&report->first[kind], 0.99));
     }
     cell(out, 8, 1, kvr_sim_quantile(&report->between, 0.9));
+    cell(out, 8, 1, kvr_sim_quantile(&report->gaps, 0.9));
     percent(out, kvr_sim_good_share(report));
     cell(out, 9, 2, kvr_sim_goodput(report));
     cell(out, 5, 2, skew);
@@ -197,6 +201,7 @@ void kvr_sim_report_write(struct kvr_sim_report *report, const char *name, doubl
     quantiles(out, "ttft_new_ms", &report->first[0]);
     quantiles(out, "ttft_continuation_ms", &report->first[1]);
     quantiles(out, "tbt_ms", &report->between);
+    quantiles(out, "gap_ms", &report->gaps);
     member(out, "in_slo", kvr_sim_good_share(report), 6);
     member(out, "goodput_per_s", kvr_sim_goodput(report), 6);
     member(out, "skew", skew, 4);

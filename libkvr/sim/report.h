@@ -11,7 +11,7 @@
 #include "sim/cluster.h"
 
 struct kvr_sim_slo {
-    double ttft_ms, tbt_ms; /* 0: none */
+    double ttft_ms, tbt_ms, gap_ms; /* first token, mean and longest between tokens; 0: none */
 };
 
 struct kvr_sim_times {
@@ -25,6 +25,7 @@ struct kvr_sim_report {
     struct kvr_sim_times first[2]; /* times to first token: of first turns, of continuations */
     struct kvr_sim_times all;      /* of both */
     struct kvr_sim_times between;  /* mean time between tokens of each request with several */
+    struct kvr_sim_times gaps;     /* and the longest */
     uint64_t requests, completed, rejected, failed;
     uint64_t good; /* completed within the SLO */
     uint64_t prompt_tokens, cached_tokens, output_tokens, recomputed_tokens;

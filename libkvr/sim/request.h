@@ -25,6 +25,7 @@ struct kvr_sim_result {
     uint32_t worker;        /* that did the prefill; KVR_SIM_NOBODY: none */
     uint32_t decode_worker; /* where the output was made, if elsewhere; else KVR_SIM_NOBODY */
     double first_token_ms, end_ms; /* virtual time; the first is NaN where none was made */
+    double longest_gap_ms;         /* between two tokens; 0 where there are no two */
     /* Tokens of the prompt by where they came from; together with what was computed they are the
      * whole prompt. `pulled` came from another worker's memory. */
     uint64_t cached[KVR_MEDIUM_COUNT], pulled;
@@ -50,6 +51,8 @@ struct kvr_sim_sequence {
     uint64_t kept;        /* those of the admission that made the first token */
     bool first_here;      /* which was this one */
     bool with_kv;         /* its prompt was computed elsewhere and has been copied here */
+    double began_ms;      /* its first chunk was begun */
+    double last_token_ms; /* when it does not decode: when its last token was made */
     double ready_ms;      /* loading: when its KV has arrived */
     uint32_t heap_at;
     struct kvr_sim_request *before, *after;             /* in the worker's list of admitted ones */

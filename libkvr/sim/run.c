@@ -1,4 +1,5 @@
 /* Runs of steps: how long, how far, where to cut. See worker.h. */
+#include "base/grow.h"
 #include "sim/worker_private.h"
 
 #include <math.h>
@@ -100,18 +101,65 @@ void kvr_sim_run_cut(struct kvr_sim_worker *worker, double now_ms)
         run_for(worker, steps_for(worker, now_ms - worker->start_ms));
 }
 
-void kvr_sim_run_end(struct kvr_sim_worker *worker)
+double kvr_sim_longest_step_ms(const struct kvr_sim_peaks *peaks, uint64_t from)
+{
+    size_t low = 0, high = peaks->count;
+
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (peaks->items[middle].step < from)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < peaks->count ? peaks->items[low].ms : 0;
+}
+
+/* The last step of a run is its longest: contexts only grow. */
+static enum kvr_status note_peak(struct kvr_sim_worker *worker, struct kvr_error *error)
+{
+    struct kvr_sim_peaks *peaks = &worker->peaks;
+    double ms = worker->first_ms + worker->slope_ms * (double)(worker->steps - 1);
+
+    while (peaks->count && peaks->items[peaks->count - 1].ms <= ms)
+        peaks->count--;
+    struct kvr_sim_peak *items =
+        kvr_grow(peaks->items, &peaks->size, peaks->count + 1, sizeof *items);
+    if (!items)
+        return kvr_error_memory(error);
+    peaks->items = items;
+    items[peaks->count++] = (struct kvr_sim_peak){worker->step - 1, ms};
+    return KVR_OK;
+}
+
+/* The first token after a pause (a copy of KV, a preemption) ends the pause and a step. */
+static void end_pauses(struct kvr_sim_worker *worker)
+{
+    for (size_t i = 0; i < worker->fresh_count; i++) {
+        struct kvr_sim_request *request = worker->fresh[i];
+        double gap_ms = worker->start_ms + worker->first_ms - request->sequence.last_token_ms;
+        if (request->sequence.stage == KVR_SIM_DECODING)
+            request->result.longest_gap_ms = fmax(request->result.longest_gap_ms, gap_ms);
+    }
+    worker->fresh_count = 0;
+}
+
+enum kvr_status kvr_sim_run_end(struct kvr_sim_worker *worker, struct kvr_error *error)
 {
     worker->now_ms = worker->wake_ms;
     if (!worker->running)
-        return;
+        return KVR_OK;
     worker->running = false;
     worker->counts.runs++;
     worker->counts.steps += worker->steps;
     worker->counts.busy_ms += worker->now_ms - worker->start_ms;
-    if (worker->decoding) {
-        worker->step += worker->steps;
-        worker->context += worker->steps * worker->decoding;
-        worker->counts.decoded_tokens += worker->steps * worker->decoding;
+    if (!worker->decoding) {
+        worker->peaks.count = 0;
+        return KVR_OK;
     }
+    worker->step += worker->steps;
+    worker->context += worker->steps * worker->decoding;
+    worker->counts.decoded_tokens += worker->steps * worker->decoding;
+    end_pauses(worker);
+    return note_peak(worker, error);
 }

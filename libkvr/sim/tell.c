@@ -55,6 +55,8 @@ void kvr_sim_tell_response(
     add_ms(out, "e2e_ms", result->end_ms - request->arrival_ms);
     if (result->status == KVR_SIM_OK) {
         add_u64(out, "output_length", request->output_tokens);
+        if (request->output_tokens > 1)
+            add_ms(out, "gap_ms", result->longest_gap_ms);
         add_u64(out, "cached_tokens", kvr_sim_cached_tokens(request));
     }
     kvr_line_add(out, "worker");

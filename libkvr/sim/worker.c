@@ -42,6 +42,8 @@ void kvr_sim_worker_destroy(struct kvr_sim_worker *worker)
     kvr_held_release(&worker->held);
     free(worker->heap);
     free(worker->chunks);
+    free(worker->peaks.items);
+    free(worker->fresh);
     free(worker);
 }
 
@@ -102,6 +104,7 @@ void kvr_sim_worker_submit(
         .output = request->output_tokens,
         .generated = with_kv ? 1 : 0,
         .kept = kept,
+        .last_token_ms = with_kv ? request->result.first_token_ms : 0,
         .with_kv = with_kv,
     };
     kvr_sim_queue_append(&worker->waiting, request);
@@ -165,6 +168,8 @@ static enum kvr_status preempt(
 {
     struct kvr_sim_sequence *sequence = &request->sequence;
 
+    if (sequence->stage == KVR_SIM_DECODING && worker->step > sequence->joined_step)
+        sequence->last_token_ms = worker->now_ms;
     unlist(worker, request);
     kvr_sim_admitted_remove(worker, request);
     worker->counts.preemptions++;
@@ -240,7 +245,11 @@ static enum kvr_status prompt_is_there(
 
     kvr_sim_queue_remove(&worker->prefilling, request);
     sequence->stage = KVR_SIM_OUTSIDE;
+    if (!first)
+        request->result.longest_gap_ms =
+            fmax(request->result.longest_gap_ms, worker->now_ms - sequence->last_token_ms);
     sequence->generated++;
+    sequence->last_token_ms = worker->now_ms;
     if (first) {
         sequence->first_here = true;
         sequence->kept = sequence->computed;
@@ -452,6 +461,8 @@ static enum kvr_status cut_chunks(
         if (!chunks)
             return kvr_error_memory(error);
         worker->chunks = chunks;
+        if (!request->sequence.computed)
+            request->sequence.began_ms = worker->now_ms;
         chunks[worker->chunk_count++] = (struct kvr_sim_chunk){request, tokens};
         budget -= tokens;
         *prefill_ms += kvr_cost_prefill_compute_ms(
@@ -464,8 +475,9 @@ enum kvr_status kvr_sim_worker_step(struct kvr_sim_worker *worker, struct kvr_er
 {
     double prefill_ms;
 
-    kvr_sim_run_end(worker);
-    enum kvr_status status = end_chunks(worker, error);
+    enum kvr_status status = kvr_sim_run_end(worker, error);
+    if (status == KVR_OK)
+        status = end_chunks(worker, error);
     end_loads(worker);
     if (status == KVR_OK)
         status = decode_events(worker, error);

@@ -26,6 +26,19 @@ struct kvr_sim_chunk {
     uint64_t tokens;
 };
 
+/*
+ * The longest step since any step: a stack of steps whose durations fall, each the longest of all
+ * after the one before it. A new step takes off those that are not longer; the first entry from a
+ * step on is the answer.
+ */
+struct kvr_sim_peaks {
+    struct kvr_sim_peak {
+        uint64_t step;
+        double ms;
+    } * items;
+    size_t count, size;
+};
+
 struct kvr_sim_worker {
     struct kvr_sim_worker_options options;
     struct kvr_cache *cache;
@@ -44,6 +57,10 @@ struct kvr_sim_worker {
 
     uint64_t step;    /* decode steps taken, ever */
     uint64_t context; /* tokens of KV that the decoding sequences read in the next step */
+
+    struct kvr_sim_peaks peaks;     /* of the durations of steps */
+    struct kvr_sim_request **fresh; /* joined the decode since the last run */
+    size_t fresh_count, fresh_size;
 
     /* The run under way: `steps` steps from start_ms, the j-th of first_ms + j·slope_ms. */
     bool running;
@@ -78,11 +95,13 @@ static inline uint64_t kvr_sim_generated(
 }
 
 /* run.c */
+/* The longest step from this one on. */
+double kvr_sim_longest_step_ms(const struct kvr_sim_peaks *peaks, uint64_t from);
 /* Begins a run at now_ms with the chunks gathered; wake_ms is its end, or INFINITY. */
 void kvr_sim_run_begin(struct kvr_sim_worker *worker, double prefill_ms);
 /* Ends the run under way at the end of its first step that ends at now_ms or later. */
 void kvr_sim_run_cut(struct kvr_sim_worker *worker, double now_ms);
 /* The run is over: time and counters move to its end. */
-void kvr_sim_run_end(struct kvr_sim_worker *worker);
+enum kvr_status kvr_sim_run_end(struct kvr_sim_worker *worker, struct kvr_error *error);
 
 #endif

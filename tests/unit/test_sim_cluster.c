@@ -214,7 +214,7 @@ static void queue_of_one_is_m_d_1(void **state)
  * every step walks all requests.
  */
 struct naive {
-    double arrival_ms, first_ms, end_ms;
+    double arrival_ms, first_ms, end_ms, last_ms, gap_ms;
     uint64_t input, output, done, made;
 };
 
@@ -262,6 +262,9 @@ static void run_naive(const struct kvr_sim_options *options, struct naive *reque
             if (decodes[i] || (chunks[i] && request->done == request->input)) {
                 if (request->made++ == 0)
                     request->first_ms = now_ms;
+                else
+                    request->gap_ms = fmax(request->gap_ms, now_ms - request->last_ms);
+                request->last_ms = now_ms;
                 if (request->made == request->output) {
                     request->end_ms = now_ms;
                     left--;
@@ -304,6 +307,7 @@ static void runs_equal_steps(void **state)
         for (size_t i = 0; i < REQUESTS; i++) {
             assert_float_equal(requests[i].result.first_token_ms, naive[i].first_ms, 1e-5);
             assert_float_equal(requests[i].result.end_ms, naive[i].end_ms, 1e-5);
+            assert_float_equal(requests[i].result.longest_gap_ms, naive[i].gap_ms, 1e-5);
         }
         struct kvr_sim_worker_counts counts = kvr_sim_worker_totals(sim, 0);
         assert_true(counts.runs < counts.steps / 2);
@@ -494,12 +498,25 @@ static void pools_move_kv(void **state)
     assert_float_equal(requests[0].result.first_token_ms, 100, 1e-9);
     assert_int_equal(requests[0].result.decode_worker, 1);
     assert_float_equal(requests[0].result.end_ms, 200 + 9 * (7 + 1), 1e-9);
+    assert_float_equal(requests[0].result.longest_gap_ms, 100 + 7 + 1, 1e-9);
     /* Computed once more from 1200 on, when the copy arrives at nobody, all on w0. */
     assert_int_equal(requests[1].result.attempts, 2);
     assert_int_equal(requests[1].result.recomputed, 100);
     assert_float_equal(requests[1].result.first_token_ms, 1300, 1e-9);
     assert_float_equal(requests[1].result.end_ms, 1300 + 9 * (7 + 1), 1e-9);
     assert_int_equal(computed_by_workers(sim), desk.computed + desk.recomputed);
+    kvr_sim_destroy(sim);
+
+    /* Streamed while it is computed, from 0 to 100 ms, the copy of 150 ms ends at 150. */
+    options.streams_kv = true;
+    options.link.bytes_per_s = 1e6 / 1.5;
+    sim = open_sim(&options, &desk, 2);
+    desk.fixed = 0;
+    desk.decoder = 1;
+    requests[0] = plain_request(0, 100, 10);
+    submit(sim, &requests[0]);
+    drain(sim);
+    assert_float_equal(requests[0].result.end_ms, 150 + 9 * (7 + 1), 1e-9);
     kvr_sim_destroy(sim);
 }
 
