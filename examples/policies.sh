@@ -1,0 +1,17 @@
+#!/bin/sh
+# Every policy on eight workers at the rate of the trace, then the highest rate that each sustains
+# with nine requests in ten within the SLO.
+#   examples/policies.sh [TRACE]
+set -eu
+PATH=$(cd "$(dirname "$0")/.." && pwd)/build/bin:$PATH
+trace=${1:-../shared/traces/mooncake_conversation.jsonl.gz}
+options=${OPTIONS:---model llama-3.1-70b --gpu 8xh100}
+all=$(kvr-route --policy list | awk '{print $1}' | paste -sd,)
+
+echo "eight workers ($options), SLO: TTFT of 2 s"
+# shellcheck disable=SC2086
+kvr-sim -w 8 $options --derive-sessions --slo-ttft 2s --compare "$all" "$trace"
+echo
+echo "share within the SLO by rate, and the highest rate with 90 % of them"
+# shellcheck disable=SC2086
+kvr-sim -w 8 $options --derive-sessions --slo-ttft 2s --compare "$all" --sweep rate=0.25:4:0.25 "$trace"
