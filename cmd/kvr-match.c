@@ -18,6 +18,8 @@
 enum {
     OPEN_LOOP_REQUESTS = 5000, /* so many without a placement: the user must know */
     DRAIN_SILENCE_MS = 1000,
+    PIPE_HOLDS_BYTES = 32 * 1024, /* any pipe of the loop takes as much without being read */
+    PIPE_ATOM_BYTES = 4096,       /* what a writable pipe takes without waiting */
 };
 
 struct settings {
@@ -86,6 +88,7 @@ struct match {
     struct kvr_line loop_line;
     struct kvr_buffer awaited_id;
     uint64_t sent, answered; /* requests that went out, placements that came back */
+    size_t on_the_way_bytes; /* written since the last placement that was awaited came */
     bool patient;            /* placements come back in time */
     bool warned_timeout;
 };
@@ -166,6 +169,8 @@ static void await_placement(struct match *match)
             break;
         }
     }
+    if (came)
+        match->on_the_way_bytes = 0;
     if (came || tool_interrupted() || match->tool.out.closed)
         return;
     if (!match->warned_timeout) {
@@ -179,6 +184,28 @@ static void await_placement(struct match *match)
     }
     match->patient = false;
     match->answered = match->sent;
+}
+
+/*
+ * Called before each write while there is a loop. Event lines come back as well and are not
+ * awaited: many of them would fill the loop, and then whoever writes into it stops reading us. So
+ * beyond what pipes hold anyway, small pieces are written, and the loop is read while there is no
+ * room.
+ */
+static size_t before_write(void *context, size_t length)
+{
+    struct match *match = context;
+    struct kvr_error error = {0};
+
+    if (match->loop && match->on_the_way_bytes + length > PIPE_HOLDS_BYTES) {
+        length = length < PIPE_ATOM_BYTES ? length : PIPE_ATOM_BYTES;
+        if (kvr_loop_wait_writable(match->loop, match->tool.out.descriptor, &error) != KVR_OK) {
+            tool_fail(&match->tool, &error);
+            end_loop(match);
+        }
+    }
+    match->on_the_way_bytes += length;
+    return length;
 }
 
 /*
@@ -394,6 +421,8 @@ static enum kvr_status begin(struct match *match, struct kvr_error *error)
         if (status == KVR_OK)
             status = kvr_line_init(&match->loop_line, error);
         match->patient = true;
+        match->tool.out.before_write = before_write;
+        match->tool.out.context = match;
     }
     if (status == KVR_OK && settings->workers)
         status = list_workers(match, error);

@@ -85,6 +85,14 @@ take_turns() {
     assert_equal "$stderr" "kvr-match: loop: no placement came back in 200 ms; going on without"
 }
 
+@test "more event lines than pipes hold do not stop the loop" {
+    mkfifo loop
+    { seq 1 3000 | sed 's/.*/{"event":"stored","worker":"w1","hash_ids":[&,&1,&2,&3,&4,&5,&6,&7]}/'; echo '{"hash_ids":[7]}'; } >lines
+    timeout 20 sh -c 'kvr-match -w 4000 --loop loop lines | kvr-route | tee loop' >out
+    assert_equal "$(wc -l <out)" 7001
+    assert_equal "$(tail -n 1 out | jq -c .match)" '{"w1":512}'
+}
+
 @test "a loop that is no FIFO, or is not there" {
     run kvr-match --loop missing <<<'{}'
     assert_failure 3

@@ -126,6 +126,23 @@ static bool rebuild_names(struct kvr_index *index, uint32_t size)
     return true;
 }
 
+/* Empties the slot of a name and moves back those behind that would not be found any more. */
+static void forget_name(struct kvr_index *index, const struct kvr_index_worker *worker)
+{
+    uint32_t *slot = name_slot(index, worker->name, worker->name_length);
+    uint32_t mask = index->name_mask, hole = (uint32_t)(slot - index->names);
+
+    for (uint32_t at = (hole + 1) & mask; index->names[at]; at = (at + 1) & mask) {
+        const struct kvr_index_worker *other = &index->workers[index->names[at] - 1];
+        uint32_t home = (uint32_t)XXH3_64bits(other->name, other->name_length) & mask;
+        if (((at - home) & mask) >= ((at - hole) & mask)) {
+            index->names[hole] = index->names[at];
+            hole = at;
+        }
+    }
+    index->names[hole] = 0;
+}
+
 uint32_t kvr_index_worker_lookup(const struct kvr_index *index, const char *name, size_t length)
 {
     uint32_t found = index->names ? *name_slot(index, name, length) : 0;
@@ -326,20 +343,13 @@ void kvr_index_worker_remove(struct kvr_index *index, uint32_t worker)
         for (uint32_t i = 0; i < members; i++)
             kvr_index_watch_expiry(index, index->heap[i]);
     }
+    forget_name(index, from);
     index->name_bytes -= from->name_length + 1u;
     free(from->name);
     memset(from, 0, sizeof *from);
     index->names_used--;
     if (worker < index->free_worker_hint)
         index->free_worker_hint = worker;
-    /* A rebuilt table of the same size needs memory only for a moment; without it, the slot of the
-     * removed name must not be left pointing at nothing, so the old table is filled again. */
-    if (!rebuild_names(index, index->name_mask + 1)) {
-        memset(index->names, 0, ((size_t)index->name_mask + 1) * sizeof *index->names);
-        for (uint32_t i = 0; i < index->worker_top; i++)
-            if (index->workers[i].name)
-                *name_slot(index, index->workers[i].name, index->workers[i].name_length) = i + 1;
-    }
 }
 
 /* ---- time ---- */

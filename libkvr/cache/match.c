@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
 #define NOT_LISTED 0u
 
@@ -62,6 +63,9 @@ enum kvr_status kvr_matcher_create(
         return kvr_error_memory(error);
     (*matcher)->options = *options;
     index.ttl_ms = options->ttl_ms;
+    /* Ids may come from strangers. Without a secret the hash still works, as it does in tests. */
+    if (getrandom(&index.seed, sizeof index.seed, GRND_NONBLOCK) != sizeof index.seed)
+        index.seed = 0;
     if (options->max_memory_bytes)
         index.max_memory_bytes = options->max_memory_bytes;
     status = capacity_of(

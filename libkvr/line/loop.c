@@ -196,3 +196,25 @@ enum kvr_status kvr_loop_next(
             return KVR_OK;
     }
 }
+
+enum kvr_status kvr_loop_wait_writable(
+    struct kvr_loop *loop, int descriptor, struct kvr_error *error)
+{
+    for (;;) {
+        /* A loop at its end is always ready, and must not keep this from sleeping. */
+        struct pollfd waiting[] = {
+            {descriptor, POLLOUT, 0}, {loop->ended ? -1 : loop->descriptor, POLLIN, 0}};
+        bool got;
+        if (poll(waiting, 2, -1) < 0)
+            return errno == EINTR
+                       ? KVR_OK
+                       : kvr_error_errno(error, KVR_IO, "cannot wait for %s", loop->name);
+        if (waiting[1].revents) {
+            enum kvr_status status = fill(loop, &got, error);
+            if (status != KVR_OK)
+                return status;
+        }
+        if (waiting[0].revents)
+            return KVR_OK;
+    }
+}

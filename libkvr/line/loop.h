@@ -30,6 +30,12 @@ void kvr_loop_close(struct kvr_loop *loop);
 enum kvr_status kvr_loop_next(struct kvr_loop *loop, double timeout_ms,
     struct kvr_source_line *line, struct kvr_error *error);
 
+/* Waits until `descriptor` can be written to without waiting (PIPE_BUF bytes, where it is a pipe),
+ * and keeps reading the loop meanwhile, into memory: whoever writes into a full loop does not read.
+ */
+enum kvr_status kvr_loop_wait_writable(
+    struct kvr_loop *loop, int descriptor, struct kvr_error *error);
+
 /* Whether some writer has been there. */
 bool kvr_loop_was_written(const struct kvr_loop *loop);
 

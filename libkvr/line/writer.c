@@ -42,7 +42,10 @@ enum kvr_status kvr_writer_flush(struct kvr_writer *writer)
     size_t done = 0;
 
     while (done < writer->whole && !writer->closed && writer->error.status == KVR_OK) {
-        ssize_t count = write(writer->descriptor, writer->buffer.data + done, writer->whole - done);
+        size_t length = writer->whole - done;
+        if (writer->before_write)
+            length = writer->before_write(writer->context, length);
+        ssize_t count = write(writer->descriptor, writer->buffer.data + done, length);
         if (count >= 0)
             done += (size_t)count;
         else if (errno == EPIPE)

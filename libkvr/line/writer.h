@@ -16,6 +16,10 @@ struct kvr_writer {
     int descriptor;
     size_t whole; /* bytes of buffer that are whole lines */
     bool closed;  /* nobody reads any more */
+    /* Of a program that waits for what comes back of its own output: called before each write with
+     * the bytes at hand, says how many may be written now. NULL: all. */
+    size_t (*before_write)(void *context, size_t length);
+    void *context;
     struct kvr_error error;
 };
 

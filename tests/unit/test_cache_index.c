@@ -573,6 +573,12 @@ static void thousands_of_workers_share_and_leave(void **state)
         assert_int_equal(matches[i].blocks, 20 + matches[i].worker % 40);
     assert_int_equal(kvr_index_worker_lookup(index, "w0", 2), UINT32_MAX);
     assert_int_equal(kvr_index_worker_lookup(index, "w1", 2), 1);
+    for (unsigned w = 0; w < WORKERS; w++) {
+        char name[16];
+        snprintf(name, sizeof name, "w%u", w);
+        assert_int_equal(
+            kvr_index_worker_lookup(index, name, strlen(name)), w % 2 ? w : UINT32_MAX);
+    }
     assert_null(kvr_index_worker_name(index, 0));
     assert_int_equal(new_worker(index, 9999), 0);
     for (unsigned w = 0; w < WORKERS; w++)
