@@ -2,7 +2,9 @@
  * kvr-stats: what the lines say, as numbers. Counting is libkvr/stat's; here are the options, the
  * loop over lines, and the choice of renderings.
  */
+#include "base/clock.h"
 #include "cmd/tool.h"
+#include "net/scrape.h"
 #include "stat/compare.h"
 #include "stat/output.h"
 #include "stat/partial.h"
@@ -18,7 +20,8 @@ struct settings {
         pending_limit;
     double accuracy, window_ms, late_ms, slo_ttft_ms, mfu, every_ms;
     const char *by, *model, *gpu, *cost_file, *alerts, *metrics;
-    const char *html, *plot, *textfile;
+    const char *html, *plot, *textfile, *scrape;
+    uint64_t polls;
     bool no_ceiling, table, json, csv, prometheus, exit_alert, partial, merge, compare;
 };
 
@@ -71,7 +74,18 @@ static const struct kvr_option render_options[] = {
     {0, "plot", KVR_OPTION_TEXT, AT(plot), "FILE", "draws the plots with gnuplot: .png or .svg",
         NULL, "<file>"},
     {0, "every", KVR_OPTION_TIME_MS, AT(every_ms), "TIME",
-        "renders again and again while lines come; the interval of --scrape (5s)", NULL, NULL},
+        "renders again and again while lines come; the interval of --scrape, 5s there", NULL, NULL},
+    {0},
+};
+
+static const struct kvr_option scrape_options[] = {
+    {0, "scrape", KVR_OPTION_TEXT, AT(scrape), "URL,...",
+        "polls the /metrics pages of workers (host:port, a URL, or name=URL), prints load lines "
+        "and "
+        "counts them; without FILE reads no other input",
+        NULL, NULL},
+    {0, "polls", KVR_OPTION_COUNT, AT(polls), "N", "ends after N polls; 0: when interrupted", "0",
+        NULL},
     {0},
 };
 
@@ -95,8 +109,8 @@ static const struct kvr_option parts_options[] = {
         "reports each file as a run of its own, side by side, and whether differences exceed the "
         "noise",
         NULL, NULL},
-    {0, "metrics", KVR_OPTION_TEXT, AT(metrics), "NAME,...", "the metrics that --compare shows",
-        NULL, NULL},
+    {0, "metrics", KVR_OPTION_TEXT, AT(metrics), "NAME,...",
+        "the metrics that --compare shows; help tells all about them", NULL, "help|*"},
     {0},
 };
 
@@ -133,6 +147,8 @@ struct work {
     struct kvr_expression *by;
     struct kvr_alerts alerts;
     struct kvr_report *report;
+    struct kvr_scraper *scraper;
+    struct kvr_line scraped;
     struct kvr_compared runs[KVR_COMPARED_RUNS];
     size_t run_count;
 };
@@ -187,12 +203,26 @@ static enum kvr_status make_report(
     return kvr_report_create(report, &options, error);
 }
 
-static void print_alert(void *context, const char *json, size_t length)
+static void print_line(void *context, const char *json, size_t length)
 {
     struct work *work = context;
 
     kvr_buffer_append(&work->tool.out.buffer, json, length);
     kvr_writer_line_done(&work->tool.out);
+}
+
+/* A line of the scraper: counted and passed on. */
+static enum kvr_status take_scraped(void *context, const char *text, size_t length)
+{
+    struct work *work = context;
+    struct kvr_source_line source = {.text = text, .length = length, .file = "scrape"};
+    struct kvr_error error;
+    enum kvr_status status = kvr_line_parse(&work->scraped, &source, &error);
+
+    if (status == KVR_OK)
+        status = kvr_report_line(work->report, &work->scraped, &error);
+    print_line(context, text, length);
+    return status;
 }
 
 static bool wants_rendering(const struct settings *settings)
@@ -239,7 +269,7 @@ static enum kvr_status render(struct work *work, struct kvr_error *error)
             kvr_render_csv(&render, &out->buffer);
         } else if (settings->prometheus) {
             kvr_render_prometheus(&render, &out->buffer);
-        } else if (settings->table || !work->alerts.rule_count) {
+        } else if (settings->table || !(settings->alerts || settings->scrape)) {
             if (settings->every_ms > 0 && isatty(out->descriptor))
                 kvr_buffer_append_text(&out->buffer, "\033[H\033[2J");
             kvr_render_table(&render, &out->buffer);
@@ -248,6 +278,39 @@ static enum kvr_status render(struct work *work, struct kvr_error *error)
     }
     kvr_run_view_release(&run);
     kvr_buffer_release(&text);
+    return status;
+}
+
+/* What --every asks for, and one poll. */
+static enum kvr_status poll_and_render(struct work *work, struct kvr_error *error)
+{
+    enum kvr_status status = KVR_OK;
+
+    if (work->scraper)
+        status =
+            kvr_scraper_poll(work->scraper, floor(kvr_clock_wall_ms()), take_scraped, work, error);
+    if (status == KVR_OK && work->settings.every_ms > 0)
+        status = render(work, error);
+    kvr_writer_flush(&work->tool.out);
+    return status;
+}
+
+/* Nothing but polls, every so often. */
+static enum kvr_status scrape(struct work *work, struct kvr_error *error)
+{
+    double every_ms = work->settings.every_ms > 0 ? work->settings.every_ms : 5000;
+    enum kvr_status status = KVR_OK;
+
+    for (uint64_t poll = 1; status == KVR_OK && !tool_interrupted(); poll++) {
+        double due_ms = kvr_clock_ms() + every_ms;
+        status = poll_and_render(work, error);
+        if (work->tool.out.closed || (work->settings.polls && poll >= work->settings.polls))
+            break;
+        while (!tool_interrupted() && kvr_clock_ms() < due_ms) {
+            double left_ms = fmin(due_ms - kvr_clock_ms(), 100);
+            usleep((useconds_t)(fmax(left_ms, 0.1) * 1e3));
+        }
+    }
     return status;
 }
 
@@ -262,10 +325,8 @@ static enum kvr_status read_lines(struct work *work, struct kvr_error *error)
         if (result == TOOL_END)
             return KVR_OK;
         if (result == TOOL_SIGNAL) {
-            if (tool_signalled(SIGALRM)) {
-                status = render(work, error);
-                kvr_writer_flush(&tool->out);
-            }
+            if (tool_signalled(SIGALRM))
+                status = poll_and_render(work, error);
         } else if (work->settings.merge) {
             status = kvr_partial_merge(work->report, &tool->line, work->settings.by, error);
         } else {
@@ -353,16 +414,26 @@ static enum kvr_status report_stream(struct work *work, struct kvr_error *error)
     if (status == KVR_OK && work->alerts.rule_count) {
         status = kvr_alerts_watch(&work->alerts, work->report, error);
         if (settings->alerts) {
-            work->alerts.emit = print_alert;
+            work->alerts.emit = print_line;
             work->alerts.context = work;
         }
     }
-    if (status == KVR_OK && settings->every_ms > 0)
-        wake_every(settings->every_ms);
-    if (status == KVR_OK)
+    if (status == KVR_OK && settings->scrape)
+        status = kvr_scraper_create(&work->scraper, settings->scrape, 4000, error);
+    if (status == KVR_OK && settings->scrape)
+        status = kvr_line_init(&work->scraped, error);
+    bool only_polls =
+        settings->scrape && !work->tool.operand_count && !work->tool.settings.merge.count;
+    double every_ms = settings->scrape && !(settings->every_ms > 0) ? 5000 : settings->every_ms;
+    if (status == KVR_OK && only_polls) {
+        status = scrape(work, error);
+    } else if (status == KVR_OK) {
+        if (every_ms > 0)
+            wake_every(every_ms);
         status = read_lines(work, error);
-    if (settings->every_ms > 0)
-        wake_every(0);
+        if (every_ms > 0)
+            wake_every(0);
+    }
     if (status == KVR_OK)
         status = kvr_report_finish(work->report, error);
     if (status == KVR_OK && settings->merge && !settings->partial)
@@ -383,6 +454,8 @@ static enum kvr_status check_settings(const struct settings *settings, struct kv
             error, KVR_BAD_USAGE, "only one of --table, --json, --csv, --prom at a time");
     if (settings->partial + settings->compare > 1 || settings->merge + settings->compare > 1)
         return kvr_error_set(error, KVR_BAD_USAGE, "--compare reads runs, not partials");
+    if ((settings->merge || settings->compare) && settings->scrape)
+        return kvr_error_set(error, KVR_BAD_USAGE, "--scrape and reading partials do not mix");
     if ((settings->partial || settings->merge || settings->compare) &&
         (settings->alerts || settings->exit_alert))
         return kvr_error_set(error, KVR_BAD_USAGE, "alerts need the whole stream in order");
@@ -401,6 +474,9 @@ static void release(struct work *work)
         kvr_report_destroy(work->runs[i].report);
     }
     kvr_report_destroy(work->report);
+    kvr_scraper_destroy(work->scraper);
+    if (work->scraped.structure)
+        kvr_line_release(&work->scraped);
     kvr_alerts_release(&work->alerts);
     kvr_expression_destroy(work->by);
 }
@@ -411,7 +487,7 @@ int main(int argc, char **argv)
     struct kvr_error error = {0};
     const struct kvr_option_group groups[] = {{"Measures", measure_options, &work.settings},
         {"Cost", cost_options, &work.settings}, {"Renderings", render_options, &work.settings},
-        {"Alerts", alert_options, &work.settings},
+        {"Scraping", scrape_options, &work.settings}, {"Alerts", alert_options, &work.settings},
         {"Parts and comparisons", parts_options, &work.settings},
         {"Limits", limit_options, &work.settings}, {0}};
     int begun = tool_begin(&work.tool, &program, groups, argc, argv);
@@ -419,6 +495,12 @@ int main(int argc, char **argv)
     if (begun >= 0)
         return begun;
     enum kvr_status status = check_settings(&work.settings, &error);
+    const char *metrics = work.settings.metrics;
+    if (metrics && (strcmp(metrics, "help") == 0 || strcmp(metrics, "scdoc") == 0)) {
+        kvr_metrics_describe(*metrics == 's', &work.tool.out.buffer);
+        work.tool.out.whole = work.tool.out.buffer.length;
+        return tool_end(&work.tool);
+    }
     if (status == KVR_OK)
         status = work.settings.compare ? compare_runs(&work, &error) : report_stream(&work, &error);
     if (status != KVR_OK)

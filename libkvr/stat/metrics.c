@@ -199,6 +199,36 @@ double kvr_metric_named(const struct kvr_view *view, const char *name)
     return metric ? kvr_metric_value(metric, view) : NAN;
 }
 
+/* What scdoc would read as markup gets a backslash. */
+static void scdoc_text(struct kvr_buffer *out, const char *text)
+{
+    for (; *text; text++) {
+        if (strchr("_*\\#<>[]", *text))
+            kvr_buffer_append_byte(out, '\\');
+        kvr_buffer_append_byte(out, *text);
+    }
+}
+
+void kvr_metrics_describe(bool scdoc, struct kvr_buffer *out)
+{
+    for (size_t i = 0; i < kvr_metric_count; i++) {
+        const struct kvr_metric *metric = &kvr_metrics[i];
+        const char *unit = *metric->unit ? metric->unit : "count";
+        if (!scdoc) {
+            kvr_buffer_append_format(out, "%s (%s)\n    %s\n    = %s\n", metric->name, unit,
+                metric->definition, metric->formula);
+            continue;
+        }
+        kvr_buffer_append_byte(out, '*');
+        scdoc_text(out, metric->name);
+        kvr_buffer_append_format(out, "* (%s)++\n", unit);
+        scdoc_text(out, metric->definition);
+        kvr_buffer_append_text(out, "++\n= ");
+        scdoc_text(out, metric->formula);
+        kvr_buffer_append_text(out, "\n\n");
+    }
+}
+
 /* ---- views ---- */
 
 static struct kvr_worker_load load_of(const struct kvr_worker_stat *worker)

@@ -52,6 +52,9 @@ double kvr_metric_value(const struct kvr_metric *metric, const struct kvr_view *
 /* The same by name; NaN for an unknown name. */
 double kvr_metric_named(const struct kvr_view *view, const char *name);
 
+/* Appends what every metric means: for people, or as items of a scdoc manual page. */
+void kvr_metrics_describe(bool scdoc, struct kvr_buffer *out);
+
 /* Whether it needs the sketches of a tally. */
 static inline bool kvr_metric_needs_sketches(const struct kvr_metric *metric)
 {

@@ -136,6 +136,7 @@ static void reuse(struct kvr_buffer *out, const struct kvr_view *view)
     share_row(out, view, "ceiling_time_saved_rate", "ceiling, time saved", "  of prefill time");
     share_row(out, view, "best_token_hit_rate", "best worker", "  had routing followed the match");
     share_row(out, view, "regret_rate", "regret", "  held by another active worker");
+    share_row(out, view, "engine_token_hit_rate", "by the engines", "  their own counters");
     share_row(out, view, "kept_rate", "matches kept", "  of the matched tokens");
     if (view->tally->counters[KVR_COUNT_KNOWN]) {
         label(out, "prefill saved");
@@ -467,7 +468,8 @@ void kvr_render_table(const struct kvr_render *render, struct kvr_buffer *out)
     const struct kvr_view *view = &render->run->view;
 
     summary(out, render);
-    if (view->tally->counters[KVR_COUNT_KNOWN] || view->tally->counters[KVR_COUNT_CEILING])
+    if (view->tally->counters[KVR_COUNT_KNOWN] || view->tally->counters[KVR_COUNT_CEILING] ||
+        view->tally->counters[KVR_COUNT_ENGINE_PROMPT_TOKENS])
         reuse(out, view);
     latencies(out, view);
     matches(out, view);

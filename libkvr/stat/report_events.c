@@ -54,6 +54,28 @@ static bool read_gauge(const struct kvr_line *line, enum kvr_name name, double *
     return value.type <= KVR_NULL || (kvr_value_double(value, number) && *number >= 0);
 }
 
+/* What engines count themselves, since the load line before (--scrape). */
+static bool add_engine_counts(const struct kvr_line *line, struct kvr_tally *tally)
+{
+    static const struct {
+        const char *name;
+        enum kvr_counter counter;
+    } counts[] = {{"prompt_tokens", KVR_COUNT_ENGINE_PROMPT_TOKENS},
+        {"cached_tokens", KVR_COUNT_ENGINE_CACHED_TOKENS},
+        {"evicted_tokens", KVR_COUNT_EVICTED_TOKENS}};
+
+    for (int i = 0; i < 3; i++) {
+        struct kvr_value value = kvr_line_find(line, counts[i].name);
+        double number = 0;
+        if (value.type <= KVR_NULL)
+            continue;
+        if (!kvr_value_double(value, &number) || number < 0)
+            return false;
+        tally->counters[counts[i].counter] += (uint64_t)fmin(number, 1e15);
+    }
+    return true;
+}
+
 static enum kvr_status on_load(struct kvr_report *report, const struct kvr_line *line,
     double now_ms, struct kvr_pane *pane, struct kvr_error *error)
 {
@@ -69,6 +91,8 @@ static enum kvr_status on_load(struct kvr_report *report, const struct kvr_line 
     if (status != KVR_OK)
         return status;
     struct kvr_worker_stat *stat = &report->workers[worker];
+    if (!add_engine_counts(line, &stat->tally) || (pane && !add_engine_counts(line, &pane->tally)))
+        return kvr_error_set(error, KVR_BAD_INPUT, "a load is not a number of 0 or more");
     /* One that reports tokens and has a capacity reports its use as well. */
     if (isnan(usage) && tokens >= 0 && stat->capacity_tokens)
         usage = tokens / (double)stat->capacity_tokens;

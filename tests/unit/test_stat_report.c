@@ -39,7 +39,8 @@ static const char *const stream[] = {
     "\"status\":500}}",
     "{\"event\":\"load\",\"timestamp\":5000,\"worker\":\"w0\",\"kv_usage\":0.9,\"waiting\":1,"
     "\"running\":3}",
-    "{\"event\":\"load\",\"timestamp\":5000,\"worker\":\"w1\",\"kv_usage\":0.2}",
+    "{\"event\":\"load\",\"timestamp\":5000,\"worker\":\"w1\",\"kv_usage\":0.2,"
+    "\"prompt_tokens\":1000,\"cached_tokens\":400}",
     "{\"event\":\"removed\",\"timestamp\":6000,\"worker\":\"w0\",\"hash_ids\":[1,2]}",
     "{\"event\":\"removed\",\"timestamp\":8000,\"worker\":\"w0\",\"hash_ids\":[9,77]}",
 };
@@ -65,6 +66,7 @@ static const struct expected {
     {"ceiling_time_saved_rate", 50 / (160 + 20.0), 1e-12},
     {"ceiling_reached", (400 / 1200.0) / (500 / 1300.0), 1e-12},
     {"best_token_hit_rate", (200 + 200 + 200 + 100) / 1200.0, 1e-12},
+    {"engine_token_hit_rate", 400 / 1000.0, 1e-12},
     {"regret_tokens", 200, 0},
     {"regret_rate", 200 / 1200.0, 1e-12},
     {"regret_ms", 20, 1e-12},
