@@ -49,7 +49,7 @@ struct kvr_template_limits {
     uint64_t steps; /* statements, iterations and 64-byte units of text looked at; 50,000,000 */
     size_t output_bytes; /* rendered text; 256 MiB */
     size_t memory_bytes; /* values alive and dead of one rendering; 1 GiB */
-    unsigned depth;      /* nested expressions, calls and values; 1,000 */
+    unsigned depth;      /* nested expressions, calls and values; 2,000, in 800 KiB of stack */
 };
 
 /* Working memory. now_ms is the clock that strftime_now reads (milliseconds of Unix time, in the

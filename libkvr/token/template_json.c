@@ -135,6 +135,23 @@ static void scan_plain(struct reader *reader, bool *ascii)
         bad(reader, "control character in a string");
 }
 
+/* The quote that ends the string: the first with an even number of backslashes before it. */
+static const char *string_end(struct reader *reader)
+{
+    const char *at = reader->at;
+    for (;;) {
+        const char *quote = memchr(at, '"', (size_t)(reader->end - at));
+        const char *slash = quote;
+        if (!quote)
+            bad(reader, "unterminated string");
+        while (slash > reader->at && slash[-1] == '\\')
+            slash--;
+        if ((quote - slash) % 2 == 0)
+            return quote;
+        at = quote + 1;
+    }
+}
+
 static struct text *read_string(struct reader *reader)
 {
     const char *start = ++reader->at;
@@ -145,14 +162,10 @@ static struct text *read_string(struct reader *reader)
         text = kvr_text_new(reader->run, start, (size_t)(reader->at - start));
     } else {
         /* The text with its escapes is no longer than the string's source: find its end first. */
-        const char *stop = reader->at;
+        const char *stop = string_end(reader);
         char *bytes;
         size_t used = (size_t)(reader->at - start);
         size_t room;
-        while (stop < reader->end && *stop != '"')
-            stop += *stop == '\\' ? 2 : 1;
-        if (stop >= reader->end)
-            bad(reader, "unterminated string");
         room = (size_t)(stop - start);
         bytes = kvr_run_bytes(reader->run, room);
         memcpy(bytes, start, used);
