@@ -21,7 +21,7 @@ static const struct kvr_option cache_options[] = {
         "engines, policies, admission rules and tier parameters",
         "block", "block|vllm|sglang|lmcache|mooncake|help|*"},
     {0, "policy", KVR_OPTION_TEXT, AT(policy), "POLICY",
-        "block engine: which block goes first, as 'value(halflife=4)'", "lru",
+        "block engine: which block goes first, as 'value(first=0.2)'", "lru",
         EVICT_POLICY_NAMES "|*"},
     {0, "admission", KVR_OPTION_TEXT, AT(admission), "RULE",
         "block engine: which blocks come in, as 'min-length(tokens=2048)'", "always",

@@ -232,3 +232,15 @@ ROWS
     assert_output --partial '{"input_length":9,"cache":{"hit":0,"gpu":0,"evicted":0}}'
     assert_output --partial 'hash_ids'
 }
+
+@test "the pollution example: the burst costs, each protection saves" {
+    run "$REPO/examples/pollution.sh" picture.png
+    assert_success
+    rate() { awk -v name="$1" -v column="$2" 'index($0, name) == 1 { $0 = "x" substr($0, length(name) + 1); gsub("%", ""); print int($column) }' <<<"$output"; }
+    lost=$(($(rate 'none (lru)' 2) - $(rate 'none (lru)' 3)))
+    [ "$lost" -gt 20 ]
+    for protection in threshold 'second sighting' pin pool value; do
+        [ "$(rate "$protection" 3)" -gt $(($(rate 'none (lru)' 3) + 5)) ]
+    done
+    ! command -v gnuplot >/dev/null || [ "$(head -c 4 picture.png | tail -c 3)" = PNG ]
+}

@@ -67,6 +67,21 @@ size_t kvr_block_find_run(const struct kvr_store *store, const uint64_t *ids, si
     return run;
 }
 
+/* What policies may know of the access to block `at` of what was asked. */
+static inline void set_access(struct kvr_store *store, uint64_t clock,
+    const struct kvr_admission_path *asked, size_t at, size_t position)
+{
+    store->clock = clock;
+    store->depth = (uint32_t)position;
+    store->fill = 1;
+    if (at + 1 == asked->count) {
+        uint64_t start = (uint64_t)position * asked->block_tokens;
+        uint64_t tokens = asked->tokens > start ? asked->tokens - start : 0;
+        if (tokens < asked->block_tokens)
+            store->fill = (double)tokens / asked->block_tokens;
+    }
+}
+
 /* Adds one block that is not there; it is in no queue yet. */
 static uint32_t add(struct kvr_block_cache *cache, uint64_t id, uint32_t hash, uint32_t owner)
 {
@@ -100,8 +115,7 @@ static size_t insert_run(struct kvr_block_cache *cache, const struct kvr_admissi
             break;
         if (kvr_store_find_hashed(store, id, hash))
             break; /* elsewhere in the tree: such ids are no chain */
-        store->clock = clock;
-        store->depth = (uint32_t)position;
+        set_access(store, clock, asked, at, position);
         if (ranking->policy->miss)
             ranking->policy->miss(ranking, id);
         if (!kvr_block_make_room(cache, owner, id))
@@ -151,8 +165,7 @@ static enum kvr_status enter_tree(struct kvr_block_cache *cache,
             kvr_block_hold_in_list(cache, slot);
             continue;
         }
-        store->clock = clock + i;
-        store->depth = (uint32_t)i;
+        set_access(store, clock + i, &asked, i, i);
         if (cache->sessions)
             kvr_block_note_session(cache, slot);
         struct kvr_ranking *ranking = kvr_block_ranking_of(cache, slot);
@@ -200,8 +213,7 @@ static enum kvr_status enter_plain(struct kvr_block_cache *cache,
         if (i + PREFETCH_AHEAD < asked->count)
             kvr_block_table_prefetch(&store->table, hashes[i + PREFETCH_AHEAD]);
         uint32_t slot = kvr_store_find_hashed(store, id, hashes[i]);
-        store->clock = clock + i;
-        store->depth = (uint32_t)i;
+        set_access(store, clock + i, asked, i, i);
         if (slot) {
             struct kvr_ranking *its = cache->rankings[store->blocks[slot].owner];
             uint64_t start = i * (uint64_t)asked->block_tokens;

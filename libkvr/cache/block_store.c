@@ -10,6 +10,7 @@ enum kvr_status kvr_store_init(struct kvr_store *store, uint32_t capacity, struc
             error, KVR_BAD_USAGE, "a capacity of %u blocks is out of range", (unsigned)capacity);
     store->capacity = capacity;
     store->used = 1;
+    store->fill = 1;
     return kvr_store_reserve(store, 1, error);
 }
 

@@ -58,6 +58,7 @@ struct kvr_store {
     uint32_t capacity; /* resident blocks allowed */
     uint64_t clock;    /* accesses before this one: the time of policies that count accesses */
     uint32_t depth;    /* blocks before this access's in its request */
+    double fill;       /* share of the block's room that holds tokens: below 1 for a partial one */
     double now_ms;     /* the time of the request being served */
     /* belady: for each access the number of the next access to the same id, KVR_NEVER for none;
      * NULL for the online policies. Of future_length accesses. */

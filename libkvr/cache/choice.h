@@ -1,6 +1,6 @@
 /*
- * Things chosen by name on a command line: "lru", "value(halflife=4)", lists
- * "lru,value(halflife=4)".
+ * Things chosen by name on a command line: "lru", "value(first=0.2)", lists
+ * "lru,value(first=0.2)".
  */
 #ifndef KVR_CACHE_CHOICE_H
 #define KVR_CACHE_CHOICE_H

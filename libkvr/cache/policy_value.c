@@ -1,38 +1,37 @@
 /*
- * value: keep what saves most prefill for each byte it takes, judged by recent reuse: the rule of
- * KV store tiers.
+ * value: keep what saves most prefill for each byte it takes, judged by proven reuse: the rule of
+ * KV store tiers, frequency * reusable length / bytes with ageing.
  *
- * A block's value is frequency * reusable length / bytes. The reusable length is the prefix that a
- * hit on the block hands over, (depth + 1) blocks; all blocks take the same bytes, so they drop
- * out. Frequency counts proven reuse: a hit counts 1, the first sighting only `first` (0.02), so
- * that a long prompt nobody asked for again does not outweigh a short one in daily use. It ages by
- * exponential decay with a half-life H of `halflife` capacities of accesses.
+ * What is a block's reusable length? Whoever loses a leaf still finds its prefix, so a hit on the
+ * block hands over its own tokens and no more: all of a full block, the real ones of a partial one,
+ * over the same bytes. They are worth the more the deeper they stand, because attention makes a
+ * token dearer for each one before it: `depth` is that share for each block before. Frequency
+ * counts reuse: a hit counts 1, the first sighting `first` (the less, the harder unique prompts are
+ * kept from pushing out reused ones, and the longer what went cold stays). Age comes as in greedy
+ * dual: a use sets
  *
- * All values decay at one rate, so their order does not change with time, and the key need be
- * computed at a use only: key = log2(value) + now / H. A use takes the old value back out of the
- * key, decayed to now, and adds its own:
+ *     key = L + (hits + first) * tokens / room * (1 + depth * blocks before)
  *
- *     key = now / H + log2(length * gain + 2^(key - now / H))
- *
- * One heap, O(log n) an access, no sweep.
+ * with L the key of the last victim, so what was not used while L rose sinks below newcomers. A
+ * burst of unique prompts raises L by `first` a turnover of the cache, a hot prefix stands above it
+ * by its hits. A heap by key, O(log n) an access.
  */
 #include "cache/block_heap.h"
 #include "cache/policy.h"
 
-#include <math.h>
-
 struct value {
     struct kvr_ranking ranking;
     struct kvr_heap heap;
-    double per_access; /* 1 / H */
-    double first;
+    double first, depth;
+    double inflation; /* L */
     uint32_t ticks;
 };
 
 static const struct kvr_parameter value_parameters[] = {
-    {"halflife", KVR_PARAMETER_NUMBER, "0.125", NULL, 1e-3, 1e6,
-        "accesses until a use counts half, in capacities"},
-    {"first", KVR_PARAMETER_NUMBER, "0.02", NULL, 1e-6, 1, "what the first sighting counts"},
+    {"first", KVR_PARAMETER_NUMBER, "1", NULL, 1e-6, 1000,
+        "what the first sighting counts, in hits"},
+    {"depth", KVR_PARAMETER_NUMBER, "0.01", NULL, 0, 1000,
+        "how much dearer a block's tokens are for each block before it"},
 };
 
 static enum kvr_status value_init(struct kvr_ranking *ranking,
@@ -41,8 +40,8 @@ static enum kvr_status value_init(struct kvr_ranking *ranking,
     struct value *value = (struct value *)ranking;
 
     (void)seed, (void)error;
-    value->per_access = 1 / (values[0].number * ranking->capacity);
-    value->first = values[1].number;
+    value->first = values[0].number;
+    value->depth = values[1].number;
     return KVR_OK;
 }
 
@@ -58,28 +57,30 @@ static enum kvr_status value_reserve(
                                                                      : kvr_error_memory(error);
 }
 
+static void set_key(struct value *value, struct kvr_block *block)
+{
+    const struct kvr_store *store = value->ranking.store;
+
+    block->key = value->inflation +
+                 (block->count + value->first) * store->fill * (1 + value->depth * store->depth);
+    block->stamp = value->ticks++;
+}
+
 static void value_hit(struct kvr_ranking *ranking, uint32_t block)
 {
     struct value *value = (struct value *)ranking;
     struct kvr_block *blocks = ranking->store->blocks;
-    double now = (double)ranking->store->clock * value->per_access;
-    double old = exp2(blocks[block].key - now);
 
-    blocks[block].key = now + log2(blocks[block].count + old);
-    blocks[block].stamp = value->ticks++;
+    blocks[block].count += blocks[block].count < UINT32_MAX;
+    set_key(value, &blocks[block]);
     if (kvr_block_is_queued(&blocks[block]))
         kvr_heap_update(&value->heap, blocks, block);
 }
 
 static void value_insert(struct kvr_ranking *ranking, uint32_t block)
 {
-    struct value *value = (struct value *)ranking;
-    struct kvr_block *added = &ranking->store->blocks[block];
-
-    added->count = ranking->store->depth + 1;
-    added->key =
-        (double)ranking->store->clock * value->per_access + log2(added->count * value->first);
-    added->stamp = value->ticks++;
+    ranking->store->blocks[block].count = 0;
+    set_key((struct value *)ranking, &ranking->store->blocks[block]);
 }
 
 static void value_enqueue(struct kvr_ranking *ranking, uint32_t block, enum kvr_place place)
@@ -103,6 +104,14 @@ static uint32_t value_victim(struct kvr_ranking *ranking)
     return block;
 }
 
+static void value_evicted(struct kvr_ranking *ranking, uint32_t block)
+{
+    struct value *value = (struct value *)ranking;
+
+    if (ranking->store->blocks[block].key > value->inflation)
+        value->inflation = ranking->store->blocks[block].key;
+}
+
 static uint64_t value_memory_bytes(const struct kvr_ranking *ranking)
 {
     return ((const struct value *)ranking)->heap.size * (uint64_t)sizeof(uint32_t);
@@ -111,7 +120,7 @@ static uint64_t value_memory_bytes(const struct kvr_ranking *ranking)
 const struct kvr_policy kvr_policy_value = {
     .name = "value",
     .summary = "least frequency x reusable length per byte, with ageing; the rule of store tiers",
-    .source = "after Lee et al., LRFU, IEEE TC 50(12), 2001, weighted by prefix length",
+    .source = "after greedy dual size frequency (Cherkasova, 1998), with prefill as the cost",
     .parameters = value_parameters,
     .parameter_count = 2,
     .size = sizeof(struct value),
@@ -123,5 +132,6 @@ const struct kvr_policy kvr_policy_value = {
     .enqueue = value_enqueue,
     .dequeue = value_dequeue,
     .victim = value_victim,
+    .evicted = value_evicted,
     .memory_bytes = value_memory_bytes,
 };

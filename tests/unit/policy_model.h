@@ -14,10 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MODEL_ITEMS = 256, MODEL_USES = 512, MODEL_LOG = 1 << 16 };
-
-/* Of the value policy, in capacities: odd, so that no two values are equal but for rounding. */
-#define MODEL_HALF_LIFE 0.1307891
+enum { MODEL_ITEMS = 256, MODEL_LOG = 1 << 16 };
 
 struct item {
     uint64_t id;
@@ -27,12 +24,9 @@ struct item {
     unsigned count; /* uses, as the policy counts them */
     double rank;    /* among queued: the smallest is the oldest */
     double touched; /* lru */
-    double key;     /* gdsf */
-    uint64_t stamp; /* gdsf, ttl: when the key was set */
+    double key;     /* gdsf, value */
+    uint64_t stamp; /* gdsf, value, ttl: when the key was set */
     double time_ms; /* ttl */
-    int use_count;  /* value: when used, and how much each use counted */
-    uint64_t use_times[MODEL_USES];
-    double use_gains[MODEL_USES];
 };
 
 struct ghost_list {
@@ -56,7 +50,7 @@ struct model {
     uint64_t members[MODEL_ITEMS]; /* random: candidates in the order of the swaps */
     int member_count;
     struct ghost_list ghosts[2];
-    double target, inflation; /* arc; gdsf */
+    double target, inflation; /* arc; gdsf, value */
     int arc_miss;             /* 0 none, 1 in B1, 2 in B2 */
     bool was_ghost, ever_evicted, no_ghost;
     uint64_t evicted[MODEL_LOG]; /* ids in order */
@@ -126,14 +120,6 @@ static uint64_t next_use(const struct model *m, uint64_t id)
     return UINT64_MAX;
 }
 
-static void note_use(struct model *m, struct item *item, double gain)
-{
-    if (item->use_count == MODEL_USES)
-        abort();
-    item->use_times[item->use_count] = m->clock;
-    item->use_gains[item->use_count++] = gain;
-}
-
 static void model_hit(struct model *m, int at)
 {
     struct item *item = &m->items[at];
@@ -142,12 +128,12 @@ static void model_hit(struct model *m, int at)
         item->count = 1;
     else if (!strncmp(m->policy, "s3fifo", 6))
         item->count += item->count < 3;
-    else if (!is(m, "value"))
+    else
         item->count++;
     if (is(m, "gdsf"))
         item->key = m->inflation + item->count;
     if (is(m, "value"))
-        note_use(m, item, 1);
+        item->key = m->inflation + (item->count + 1) * (1 + 0.01 * m->depth);
     item->stamp = m->ticks++;
     item->time_ms = m->now_ms;
     if (is(m, "slru") || is(m, "arc"))
@@ -211,13 +197,9 @@ static int model_insert(struct model *m, uint64_t id, int parent)
         item->queue = m->arc_miss != 0;
     if (is(m, "lfu") || is(m, "gdsf"))
         item->count = 1;
-    item->key = m->inflation + 1;
+    item->key = m->inflation + (is(m, "value") ? (1 + 0.01 * m->depth) : 1);
     item->stamp = m->ticks++;
     item->time_ms = m->now_ms;
-    if (is(m, "value")) {
-        item->count = m->depth + 1;
-        note_use(m, item, 0.02);
-    }
     m->arc_miss = 0;
     m->was_ghost = false;
     return m->count++;
@@ -285,26 +267,15 @@ static void model_unqueue(struct model *m, int at)
 
 /* ── victims ── */
 
-static double value_now(const struct model *m, const struct item *item)
-{
-    double half_life = MODEL_HALF_LIFE * m->capacity, sum = 0;
-
-    for (int i = 0; i < item->use_count; i++)
-        sum += item->use_gains[i] * exp2(-(double)(m->clock - item->use_times[i]) / half_life);
-    return sum * item->count;
-}
-
 /* Whether a goes before b, for policies that are an order of all candidates. */
 static bool goes_first(const struct model *m, const struct item *a, const struct item *b)
 {
     if (is(m, "lfu"))
         return a->count != b->count ? a->count < b->count : a->rank < b->rank;
-    if (is(m, "gdsf"))
+    if (is(m, "gdsf") || is(m, "value"))
         return a->key != b->key ? a->key < b->key : a->stamp < b->stamp;
     if (is(m, "ttl"))
         return a->time_ms != b->time_ms ? a->time_ms < b->time_ms : a->stamp < b->stamp;
-    if (is(m, "value"))
-        return value_now(m, a) < value_now(m, b);
     if (!strncmp(m->policy, "belady", 6)) {
         uint64_t next_a = next_use(m, a->id), next_b = next_use(m, b->id);
         return next_a != next_b ? next_a > next_b : a->rank < b->rank;
@@ -416,7 +387,7 @@ static void model_evict(struct model *m, int at)
 {
     struct item gone = m->items[at];
 
-    if (is(m, "gdsf") && gone.key > m->inflation)
+    if ((is(m, "gdsf") || is(m, "value")) && gone.key > m->inflation)
         m->inflation = gone.key;
     if (!strncmp(m->policy, "s3fifo", 6) && gone.queue == 0)
         add_ghost(&m->ghosts[0], gone.id);

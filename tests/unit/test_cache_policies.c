@@ -68,8 +68,6 @@ static struct kvr_cache *make_cache(const struct kvr_policy *policy, bool plain,
         assert_int_equal(kvr_parameter_read(policy->parameters, policy->parameter_count, "ttl=700",
                              7, values, &error),
             KVR_OK);
-    if (!strcmp(policy->name, "value"))
-        values[0].number = MODEL_HALF_LIFE;
     size_t accesses = (size_t)trace->starts[REQUESTS];
     assert_int_equal(kvr_future_compute(trace->ids, accesses, future, &error), KVR_OK);
     struct kvr_block_options options = {
