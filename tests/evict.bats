@@ -244,3 +244,15 @@ ROWS
     done
     ! command -v gnuplot >/dev/null || [ "$(head -c 4 picture.png | tail -c 3)" = PNG ]
 }
+
+@test "its events stand in for a worker: kvr-match finds exactly what the next request hits" {
+    [ -x "$BUILD/bin/kvr-match" ] || skip "kvr-match is not built"
+    zcat "$(trace_slice)" | jq -c '.input_length = 512 * (.hash_ids | length)' >full.jsonl
+    for engine in block vllm 'sglang(strategy=lfu)'; do
+        kvr-evict --engine "$engine" -b 512 -c 800b --events full.jsonl | kvr-match -w 1 -b 512 |
+            jq -c 'select(.cache) | [.cache.hit, .match.w0 // 0]' >pairs
+        assert_equal "$(wc -l <pairs)" 1000
+        assert_equal "$(jq -c 'select(.[0] != .[1])' pairs | wc -l)" 0
+        [ "$(jq -s 'map(.[0]) | add' pairs)" -gt 0 ]
+    done
+}
