@@ -132,6 +132,19 @@ static enum kvr_status read_expressions(struct evict_program *evict, struct kvr_
     return status;
 }
 
+/* Workers' names are kept as JSON writes them, without the quotes. */
+static enum kvr_status escape_worker(struct evict_program *evict, struct kvr_error *error)
+{
+    const char *name = evict->settings->worker;
+
+    kvr_json_write_string(&evict->worker, name, strlen(name));
+    if (!kvr_buffer_text(&evict->worker))
+        return kvr_error_memory(error);
+    evict->worker.data[evict->worker.length - 1] = '\0';
+    evict->setup.worker = evict->worker.data + 1;
+    return KVR_OK;
+}
+
 enum kvr_status evict_prepare(struct evict_program *evict, struct kvr_error *error)
 {
     const struct evict_settings *settings = evict->settings;
@@ -156,7 +169,9 @@ enum kvr_status evict_prepare(struct evict_program *evict, struct kvr_error *err
     setup->live = (uint32_t)settings->live;
     setup->skip_last_token = settings->skip_last_token;
     setup->events = settings->events;
-    setup->worker = settings->worker;
+    enum kvr_status named = escape_worker(evict, error);
+    if (named != KVR_OK)
+        return named;
     enum kvr_status status = read_choices(evict, error);
     if (status == KVR_OK)
         status = read_quotas(evict, error);
@@ -171,12 +186,22 @@ enum kvr_status evict_prepare(struct evict_program *evict, struct kvr_error *err
     if (settings->curve + settings->advise + (settings->sweep != NULL) > 1)
         return kvr_error_set(error, KVR_BAD_USAGE, "one of --sweep, --curve, --advise at a time");
     bool summary = settings->json || settings->table;
+    bool whole =
+        settings->curve || settings->advise || settings->sweep || setup->policy->needs_future;
+    if (whole &&
+        (settings->live || settings->outputs || settings->events || settings->pin ||
+            settings->quotas.count || settings->tiers.count || setup->engine != &kvr_engine_block))
+        return kvr_error_set(error, KVR_BAD_USAGE,
+            "--sweep, --curve, --advise and offline policies replay the block engine alone: leave "
+            "out --engine, --live, --outputs, --events, --pin, --quota and --tier");
+    if (settings->plain && (settings->curve || settings->advise))
+        return kvr_error_set(
+            error, KVR_BAD_USAGE, "--curve and --advise are about the prefix tree");
     if (setup->policy->needs_future && !summary && !settings->sweep)
         return kvr_error_set(error, KVR_BAD_USAGE,
             "policy '%s' must know the whole trace: it works with --json, --table and --sweep",
             setup->policy->name);
-    evict->needs_trace =
-        settings->curve || settings->advise || settings->sweep || setup->policy->needs_future;
+    evict->needs_trace = whole;
     return KVR_OK;
 }
 
@@ -184,6 +209,7 @@ void evict_release(struct evict_program *evict)
 {
     kvr_evict_destroy(evict->evict);
     kvr_expression_destroy(evict->pin);
+    kvr_buffer_release(&evict->worker);
     kvr_request_reader_release(&evict->reader);
 }
 

@@ -218,6 +218,9 @@ request() {
 --sweep colour=red|no axis
 --curve --advise|one of
 --tier gpu=4|
+--curve --live 2|leave out
+--sweep size=9b --tier gpu=4b|leave out
+--curve --no-pin-path|prefix tree
 ROWS
 }
 

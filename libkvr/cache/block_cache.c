@@ -258,6 +258,8 @@ enum kvr_status kvr_block_enter(struct kvr_block_cache *cache, const uint64_t *i
     if (cache->options.future && count > cache->options.future_length - cache->counts.accesses)
         return kvr_error_set(error, KVR_BAD_USAGE, "more accesses than the future told of");
     live->length = 0;
+    live->tags = cache->tags;
+    live->tags.identity = identity;
     enum kvr_status status = reserve(cache, count, live, error);
     if (status != KVR_OK)
         return status;
@@ -284,9 +286,9 @@ enum kvr_status kvr_block_extend(struct kvr_block_cache *cache, struct kvr_block
     const uint64_t *ids, size_t count, struct kvr_error *error)
 {
     struct kvr_store *store = &cache->store;
-    uint64_t identity = cache->tags.identity ? cache->tags.identity : cache->sequence;
+    const struct kvr_block_tags tags = cache->tags; /* of whichever request came last */
     struct kvr_admission_path asked = {
-        ids, count, 0, live->tokens, cache->options.block_tokens, identity};
+        ids, count, 0, live->tokens, cache->options.block_tokens, live->tags.identity};
     enum kvr_status status = reserve(cache, count, live, error);
 
     if (status == KVR_OK && cache->gate->rule->look)
@@ -307,7 +309,9 @@ enum kvr_status kvr_block_extend(struct kvr_block_cache *cache, struct kvr_block
     size_t position = live->length + run;
     live->length += run;
     asked.hit = run;
+    cache->tags = live->tags;
     insert_run(cache, &asked, run, cache->counts.accesses, position, live);
+    cache->tags = tags;
     kvr_block_put_aside_back(cache);
     uint32_t tip = live->length ? live->path[live->length - 1] : 0;
     if (tip != old_tip && !cache->whole_path) {

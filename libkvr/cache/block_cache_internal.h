@@ -19,7 +19,7 @@ struct kvr_block_live {
     uint64_t full_blocks; /* of the prompt; output block j is block full_blocks + j */
     uint64_t *output_ids;
     size_t output_count, output_size, output_done;
-    uint16_t tenant;
+    struct kvr_block_tags tags; /* of the request, its identity filled in */
 };
 
 /* Ids leaving and coming, gathered into as few calls of the sink as order allows. */
