@@ -37,7 +37,7 @@ struct compiler {
 
 static uint32_t merge_slot(const struct kvr_merge *slots, uint32_t mask, uint32_t l, uint32_t r)
 {
-    uint32_t slot = kvr_pair_slot(l, r) & mask;
+    uint32_t slot = kvr_pair_slot(kvr_pair_hash(l, r)) & mask;
 
     while (slots[slot].order && (slots[slot].left != l || slots[slot].right != r))
         slot = (slot + 1) & mask;
@@ -248,27 +248,35 @@ static bool put_tokens(
 static bool put_pairs(
     const struct compiler *c, struct kvr_buffer *image, struct kvr_image_header *header)
 {
-    uint32_t count = c->source->token_count, slots = 16;
+    uint32_t count = c->source->token_count, slots = 64;
 
     while (slots < count * 2)
         slots *= 2;
-    uint64_t *pairs = malloc(slots * sizeof *pairs);
-    if (!pairs)
-        return false;
-    memset(pairs, 0xff, slots * sizeof *pairs);
-    for (uint32_t id = 0; id < count; id++) {
-        const struct kvr_token_record *r = &c->records[id];
-        if (!r->order)
-            continue;
-        uint32_t slot = kvr_pair_slot(r->left, r->right) & (slots - 1);
-        while (pairs[slot] != UINT64_MAX)
-            slot = (slot + 1) & (slots - 1);
-        pairs[slot] = (uint64_t)r->left << 42 | (uint64_t)r->right << 21 | id;
+    uint32_t bits = slots * 4;
+    uint64_t *pairs = malloc(slots * sizeof *pairs), *filter = calloc(bits / 64, sizeof *filter);
+    if (pairs && filter) {
+        memset(pairs, 0xff, slots * sizeof *pairs);
+        for (uint32_t id = 0; id < count; id++) {
+            const struct kvr_token_record *r = &c->records[id];
+            if (!r->order)
+                continue;
+            uint64_t hash = kvr_pair_hash(r->left, r->right);
+            uint32_t slot = kvr_pair_slot(hash) & (slots - 1);
+            uint32_t bit = kvr_pair_bit(hash) & (bits - 1);
+            while (pairs[slot] != UINT64_MAX)
+                slot = (slot + 1) & (slots - 1);
+            pairs[slot] = (uint64_t)r->left << 42 | (uint64_t)r->right << 21 | id;
+            filter[bit / 64] |= UINT64_C(1) << bit % 64;
+        }
+        header->pair_slots = slots;
+        header->filter_bits = bits;
+        put(image, header, KVR_SECTION_PAIRS, pairs, slots * sizeof *pairs);
+        put(image, header, KVR_SECTION_FILTER, filter, bits / 8);
     }
-    header->pair_slots = slots;
-    put(image, header, KVR_SECTION_PAIRS, pairs, slots * sizeof *pairs);
+    bool ok = pairs && filter;
     free(pairs);
-    return true;
+    free(filter);
+    return ok;
 }
 
 static bool put_words(

@@ -6,15 +6,15 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#define IMAGE_VERSION 1 /* of the layout and of what loaders make of a file; any change: one more  \
-                         */
+#define IMAGE_VERSION                                                                              \
+    3 /* of the layout and of what loaders make of a file; any change: one more                    \
+       */
 
 void kvr_image_key_of(struct kvr_image_key *key, const char *path, const struct stat *info)
 {
@@ -44,33 +44,46 @@ static void file_name(
     snprintf(out, size, "%s/compiled-%016" PRIx64 ".kvv", directory, key->path_hash);
 }
 
-void *kvr_image_cache_map(const char *directory, const struct kvr_image_key *key, size_t *length)
+static bool read_all(int descriptor, char *bytes, size_t length)
+{
+    while (length) {
+        ssize_t count = read(descriptor, bytes, length);
+        if (count < 0 && errno == EINTR)
+            continue;
+        if (count <= 0)
+            return false;
+        bytes += count;
+        length -= (size_t)count;
+    }
+    return true;
+}
+
+bool kvr_image_cache_read(
+    const char *directory, const struct kvr_image_key *key, struct kvr_pages *pages, size_t *length)
 {
     char name[4096];
     struct stat info;
-    void *image = MAP_FAILED;
+    bool whole = false;
 
     file_name(name, sizeof name, directory, key);
     int descriptor = open(name, O_RDONLY | O_CLOEXEC);
     if (descriptor < 0)
-        return NULL;
+        return false;
     /* only our own file, or root's, is trusted */
     if (fstat(descriptor, &info) == 0 && S_ISREG(info.st_mode) &&
         (info.st_uid == geteuid() || info.st_uid == 0) &&
         (size_t)info.st_size > sizeof(struct kvr_image_header)) {
         *length = (size_t)info.st_size;
-        image = mmap(NULL, *length, PROT_READ, MAP_PRIVATE | MAP_POPULATE, descriptor, 0);
+        whole = kvr_pages_grow(pages, *length) && read_all(descriptor, pages->data, *length);
     }
     close(descriptor);
-    if (image == MAP_FAILED)
-        return NULL;
-    const struct kvr_image_header *h = image;
-    if (memcmp(h->magic, "kvrvocab", 8) == 0 && h->version == IMAGE_VERSION &&
+    const struct kvr_image_header *h = pages->data;
+    if (whole && memcmp(h->magic, "kvrvocab", 8) == 0 && h->version == IMAGE_VERSION &&
         h->source_bytes == key->bytes && h->source_mtime_ns == key->mtime_ns &&
-        h->source_id == key->id && h->checksum == checksum(image, *length))
-        return image;
-    munmap(image, *length);
-    return NULL;
+        h->source_id == key->id && h->checksum == checksum(pages->data, *length))
+        return true;
+    kvr_pages_release(pages);
+    return false;
 }
 
 static int write_all(int descriptor, const char *bytes, size_t length)

@@ -7,6 +7,8 @@
 #ifndef KVR_TOKEN_IMAGE_CACHE_H
 #define KVR_TOKEN_IMAGE_CACHE_H
 
+#include "base/pages.h"
+
 #include <stddef.h>
 #include <stdint.h>
 
@@ -18,8 +20,9 @@ struct kvr_image_key {
 
 void kvr_image_key_of(struct kvr_image_key *key, const char *path, const struct stat *info);
 
-/* Maps the image of that key, or NULL. Unmap with munmap(). */
-void *kvr_image_cache_map(const char *directory, const struct kvr_image_key *key, size_t *length);
+/* Reads the image of that key into *pages, which must be empty. False where there is none. */
+bool kvr_image_cache_read(const char *directory, const struct kvr_image_key *key,
+    struct kvr_pages *pages, size_t *length);
 
 /* Stores a copy of the image; failing is not an error. Makes the directory if its parent exists. */
 void kvr_image_cache_store(

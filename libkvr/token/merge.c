@@ -56,7 +56,7 @@ static uint32_t merge_of(
     const struct kvr_vocabulary *v, uint32_t left, uint32_t right, uint32_t *order)
 {
     if (v->header->special_flags & KVR_VOCABULARY_IRREGULAR) {
-        uint32_t slot = kvr_pair_slot(left, right) & v->merge_mask;
+        uint32_t slot = kvr_pair_slot(kvr_pair_hash(left, right)) & v->merge_mask;
         while (v->merges[slot].order) {
             if (v->merges[slot].left == left && v->merges[slot].right == right) {
                 *order = v->merges[slot].order;

@@ -5,19 +5,21 @@
  * cache is shaped for the hit: a piece of up to 16 bytes is two words, an entry holds them with up
  * to three ids in 32 bytes, two entries make a line of the processor's cache, and a lookup is one
  * line. The loop first hashes a batch of pieces and asks for their lines, then reads them: the
- * memory's latency is paid once a batch instead of once a piece. A new piece takes the first place
- * of its line and moves the other one down: the older goes. Longer pieces, and those of more ids,
- * have entries of two lines with their text inside; the rest is encoded each time.
+ * memory's latency is paid once a batch instead of once a piece. A new piece takes the second place
+ * of its line and moves to the first when it is met again, so pieces that come once do not drive
+ * out the others. Longer pieces, and those of more ids, have entries of two lines with their text
+ * inside; the rest is encoded each time.
  *
- * Memory: 4 MiB and 4 MiB, whatever the text.
+ * Memory: 8 MiB and 8 MiB, touched as it is needed, whatever the text.
  */
 #ifndef KVR_TOKEN_PIECE_CACHE_H
 #define KVR_TOKEN_PIECE_CACHE_H
 
+#include "base/pages.h"
 #include "token/bpe.h"
 
-#define KVR_SHORT_LINES (UINT32_C(1) << 16)
-#define KVR_LONG_ENTRIES (UINT32_C(1) << 15)
+#define KVR_SHORT_LINES (UINT32_C(1) << 17)
+#define KVR_LONG_ENTRIES (UINT32_C(1) << 16)
 #define KVR_SHORT_BYTES 16
 #define KVR_SHORT_IDS 3
 #define KVR_LONG_BYTES 64
@@ -42,6 +44,7 @@ struct kvr_piece_cache {
     struct kvr_short_piece (*lines)[2];
     struct kvr_long_piece *longs;
     struct kvr_bpe_scratch scratch;
+    struct kvr_pages pages;
 };
 
 bool kvr_piece_cache_init(struct kvr_piece_cache *cache);

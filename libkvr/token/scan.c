@@ -192,7 +192,8 @@ const struct kvr_scan_kind kvr_scan_kinds[KVR_SCAN_COUNT] = {
     [KVR_SCAN_DEEPSEEK3] = {"deepseek3",
         "\\p{N}{1,3}\n[一-龥\u3040-ゟ゠-ヿ]+\n"
         "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|"
-        "[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\r\n]*|" WHITE_SPACE,
+        "[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\r\n]*|"
+        "\\s*[\r\n]+|\\s+(?!\\S)|\\s+",
         kvr_scan_deepseek3},
 };
 

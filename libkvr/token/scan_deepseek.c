@@ -9,8 +9,8 @@
  *   \s*[\r\n]+|\s+(?!\S)|\s+                      white space
  *
  * What the first two take is, for the third, the end of its text: its white space at that end is
- * one piece. A text between matches of the third (controls, formats, unassigned characters) is a
- * piece too.
+ * one piece; and it splits what the second took once more. A text between matches of the third
+ * (controls, formats, unassigned characters) is a piece too.
  */
 #include "token/scan_common.h"
 
@@ -49,12 +49,43 @@ KVR_INLINE const uint8_t *skip_word(const uint8_t *p, const uint8_t *end)
     }
 }
 
-KVR_INLINE const uint8_t *skip_cjk(const uint8_t *p, const uint8_t *end)
+/* The category of a character of the second split; 0 for others and at the end. */
+KVR_INLINE uint32_t cjk_at(const uint8_t *p, const uint8_t *end, unsigned *size)
+{
+    *size = 0;
+    if (p == end || *p < 0xe3)
+        return 0;
+    uint32_t character = kvr_utf8_decode(p, end, size);
+    return is_cjk(character) ? kvr_category_bit(character) : 0;
+}
+
+KVR_INLINE const uint8_t *skip_cjk(const uint8_t *p, const uint8_t *end, uint32_t categories)
 {
     unsigned size;
 
-    while (p < end && *p >= 0xe3 && look_at(p, end, &size) == CJK)
+    while (cjk_at(p, end, &size) & categories)
         p += size;
+    return p;
+}
+
+/* What the third split leaves whole of what the second took: words, signs (U+30A0, U+30FB, ...),
+ * and gaps of unassigned characters, of which the last may stand before a word. */
+static const uint8_t *take_cjk(const uint8_t *p, const uint8_t *end)
+{
+    unsigned size, next_size;
+    uint32_t category = cjk_at(p, end, &size);
+
+    if (category & WORD)
+        return skip_cjk(p + size, end, WORD);
+    if (category & SIGN)
+        return skip_cjk(p + size, end, SIGN);
+    if (cjk_at(p + size, end, &next_size) & WORD)
+        return skip_cjk(p + size, end, WORD);
+    do {
+        p += size;
+        category = cjk_at(p, end, &size);
+    } while (
+        category && !(category & (WORD | SIGN)) && !(cjk_at(p + size, end, &next_size) & WORD));
     return p;
 }
 
@@ -100,7 +131,7 @@ static const uint8_t *take_unusual(const uint8_t *p, const uint8_t *end)
     const uint8_t *stop;
 
     if (category & CJK)
-        return skip_cjk(p + size, end);
+        return take_cjk(p, end);
     if (category & KVR_IS_NUMBER)
         return skip_numbers(p, end, 3);
     if (category & WORD)

@@ -7,7 +7,6 @@
 
 #include <fcntl.h>
 #include <stdlib.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -146,12 +145,15 @@ static enum kvr_status compile(
     if (!status && image.failed)
         status = kvr_error_memory(error);
     if (!status) {
-        t->image = image.data;
-        t->image_bytes = image.length;
-        status = kvr_vocabulary_attach(&t->vocabulary, t->image, t->image_bytes, error);
-    } else {
-        kvr_buffer_release(&image);
+        if (!kvr_pages_grow(&t->image, image.length))
+            status = kvr_error_memory(error);
     }
+    if (!status) {
+        t->image_bytes = image.length;
+        memcpy(t->image.data, image.data, image.length);
+        status = kvr_vocabulary_attach(&t->vocabulary, t->image.data, t->image_bytes, error);
+    }
+    kvr_buffer_release(&image);
     return status;
 }
 
@@ -198,9 +200,8 @@ static enum kvr_status load_compiled(struct kvr_tokenizer **tokenizer, const cha
 
     if (!t)
         return kvr_error_memory(error);
-    t->image = kvr_image_cache_map(directory, key, &t->image_bytes);
-    t->mapped = t->image != NULL;
-    if (!t->image || kvr_vocabulary_attach(&t->vocabulary, t->image, t->image_bytes, NULL) ||
+    if (!kvr_image_cache_read(directory, key, &t->image, &t->image_bytes) ||
+        kvr_vocabulary_attach(&t->vocabulary, t->image.data, t->image_bytes, NULL) ||
         finish(t, NULL)) {
         kvr_tokenizer_release(t);
         return KVR_END;
@@ -238,7 +239,7 @@ enum kvr_status kvr_tokenizer_load(struct kvr_tokenizer **tokenizer, const char 
         status = kvr_tokenizer_parse(tokenizer, file.data, file.length, path, error);
     if (!status && regular && cache_directory)
         kvr_image_cache_store(
-            cache_directory, &key, (*tokenizer)->image, (*tokenizer)->image_bytes);
+            cache_directory, &key, (*tokenizer)->image.data, (*tokenizer)->image_bytes);
     kvr_buffer_release(&file);
     if (status)
         kvr_error_prefix(error, "vocabulary '%s'", path);
@@ -255,10 +256,7 @@ void kvr_tokenizer_release(struct kvr_tokenizer *t)
     free(t->patterns);
     kvr_added_release(&t->raw);
     kvr_added_release(&t->normalized);
-    if (t->mapped)
-        munmap(t->image, t->image_bytes);
-    else
-        free(t->image);
+    kvr_pages_release(&t->image);
     free(t);
 }
 

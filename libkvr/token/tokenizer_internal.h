@@ -4,6 +4,7 @@
 #ifndef KVR_TOKEN_TOKENIZER_INTERNAL_H
 #define KVR_TOKEN_TOKENIZER_INTERNAL_H
 
+#include "base/pages.h"
 #include "token/added.h"
 #include "token/pattern.h"
 #include "token/piece_cache.h"
@@ -13,9 +14,8 @@
 #include "token/vocabulary_source.h"
 
 struct kvr_tokenizer {
-    void *image;
+    struct kvr_pages image;
     size_t image_bytes;
-    bool mapped; /* image comes from mmap, else from malloc */
     struct kvr_vocabulary vocabulary;
     struct kvr_pattern **patterns;    /* one a step, NULL where it has none */
     struct kvr_added raw, normalized; /* added tokens, by what they are matched in */

@@ -72,6 +72,7 @@ static bool header_is_sound(const struct kvr_image_header *h, size_t length)
         [KVR_SECTION_TOKEN_FLAGS] = h->token_count,
         [KVR_SECTION_RECORDS] = h->token_count * sizeof(struct kvr_token_record),
         [KVR_SECTION_PAIRS] = h->pair_slots * sizeof(uint64_t),
+        [KVR_SECTION_FILTER] = h->filter_bits / 8,
         [KVR_SECTION_MERGES] = h->merge_slots * sizeof(struct kvr_merge),
         [KVR_SECTION_WORDS] = h->word_slots * sizeof(uint64_t),
         [KVR_SECTION_TRIE] = h->trie_units * sizeof(uint64_t),
@@ -84,6 +85,7 @@ static bool header_is_sound(const struct kvr_image_header *h, size_t length)
     if (memcmp(h->magic, "kvrvocab", 8) != 0 || h->header_bytes != sizeof *h ||
         h->image_bytes != length || h->token_count > KVR_TOKEN_LIMIT ||
         h->model > KVR_MODEL_CHAR_BPE || !is_power_of_two(h->pair_slots) ||
+        !is_power_of_two(h->filter_bits) || h->filter_bits < 64 ||
         !is_power_of_two(h->merge_slots) || !is_power_of_two(h->word_slots) ||
         h->trie_units % 256 || !h->trie_units || h->step_first[0] != 0)
         return false;
@@ -113,6 +115,7 @@ enum kvr_status kvr_vocabulary_attach(
         .token_flags = SECTION(TOKEN_FLAGS),
         .records = SECTION(RECORDS),
         .pairs = SECTION(PAIRS),
+        .filter = SECTION(FILTER),
         .merges = SECTION(MERGES),
         .words = SECTION(WORDS),
         .trie = SECTION(TRIE),
@@ -121,6 +124,7 @@ enum kvr_status kvr_vocabulary_attach(
         .text = SECTION(TEXT),
         .steps = SECTION(STEPS),
         .pair_mask = h->pair_slots - 1,
+        .filter_mask = h->filter_bits - 1,
         .merge_mask = h->merge_slots - 1,
         .word_mask = h->word_slots - 1,
     };

@@ -15,6 +15,8 @@
  *   token_offset[id] .. token_offset[id + 1]   bytes of the token in token_bytes
  *   records[id]     left, right, order of its merge (0: a symbol), longest shorter prefix token
  *   pairs           open addressing, left:21 right:21 merged:21, all ones where empty
+ *   filter          a bit a hash of a pair: no bit, no pair. Most neighbours do not merge, and this
+ *                   fits the second-level cache where pairs does not
  *   merges          the full list, only if irregular: open addressing by (left, right)
  *   words           open addressing, hash tag:32 id:32: pieces that are one token as a whole
  *   trie            double array over the tokens that merging can reach
@@ -65,6 +67,7 @@ enum kvr_section {
     KVR_SECTION_TOKEN_FLAGS,
     KVR_SECTION_RECORDS,
     KVR_SECTION_PAIRS,
+    KVR_SECTION_FILTER,
     KVR_SECTION_MERGES,
     KVR_SECTION_WORDS,
     KVR_SECTION_TRIE,
@@ -99,9 +102,9 @@ struct kvr_image_header {
     uint64_t source_bytes, source_mtime_ns, source_id; /* the file it was made from */
     uint32_t model, token_count;
     uint32_t unknown_id, special_flags; /* KVR_VOCABULARY_* */
-    uint32_t pair_slots, merge_slots, word_slots, trie_units;
+    uint32_t pair_slots, filter_bits, merge_slots, word_slots, trie_units;
     uint32_t step_first[KVR_PIPELINE_COUNT + 1];
-    uint32_t longest_token_bytes, reserved;
+    uint32_t longest_token_bytes;
     struct {
         uint64_t offset, length;
     } section[KVR_SECTION_COUNT];
@@ -121,7 +124,7 @@ struct kvr_vocabulary {
     const uint8_t *token_bytes;
     const uint8_t *token_flags;
     const struct kvr_token_record *records;
-    const uint64_t *pairs;
+    const uint64_t *pairs, *filter;
     const struct kvr_merge *merges;
     const uint64_t *words;
     const uint64_t *trie;
@@ -129,7 +132,7 @@ struct kvr_vocabulary {
     const uint8_t *joins;     /* 65536: some token holds byte p before byte q, at [p << 8 | q] */
     const char *text;
     const struct kvr_step *steps;
-    uint32_t pair_mask, merge_mask, word_mask;
+    uint32_t pair_mask, filter_mask, merge_mask, word_mask;
 };
 
 /* Points into an image of `length` bytes after checking that every section and every index in it
@@ -174,21 +177,32 @@ static inline uint32_t kvr_word_find(
     }
 }
 
-static inline uint32_t kvr_pair_slot(uint32_t left, uint32_t right)
+static inline uint64_t kvr_pair_hash(uint32_t left, uint32_t right)
 {
-    uint64_t key = (uint64_t)left << 32 | right;
+    return ((uint64_t)left << 32 | right) * UINT64_C(0x9e3779b97f4a7c15);
+}
 
-    key *= UINT64_C(0x9e3779b97f4a7c15);
-    return (uint32_t)(key >> 32) ^ (uint32_t)(key >> 47);
+static inline uint32_t kvr_pair_slot(uint64_t hash)
+{
+    return (uint32_t)(hash >> 32) ^ (uint32_t)(hash >> 47);
+}
+
+/* The bit of a pair in the filter, before masking. */
+static inline uint32_t kvr_pair_bit(uint64_t hash)
+{
+    return (uint32_t)(hash >> 42) ^ (uint32_t)(hash >> 25);
 }
 
 /* The token that left and right merge to in some text, or KVR_NO_TOKEN. */
 static inline uint32_t kvr_pair_find(
     const struct kvr_vocabulary *vocabulary, uint32_t left, uint32_t right)
 {
-    uint64_t key = (uint64_t)left << 21 | right;
+    uint64_t key = (uint64_t)left << 21 | right, hash = kvr_pair_hash(left, right);
+    uint32_t bit = kvr_pair_bit(hash) & vocabulary->filter_mask;
 
-    for (uint32_t slot = kvr_pair_slot(left, right) & vocabulary->pair_mask;;
+    if (!(vocabulary->filter[bit / 64] >> bit % 64 & 1))
+        return KVR_NO_TOKEN;
+    for (uint32_t slot = kvr_pair_slot(hash) & vocabulary->pair_mask;;
          slot = (slot + 1) & vocabulary->pair_mask) {
         uint64_t entry = vocabulary->pairs[slot];
         if (entry >> 21 == key)

@@ -1,0 +1,131 @@
+/*
+ * How fast text becomes tokens. As a program:
+ *
+ *     bench_tokenize VOCABULARY TEXTS.ndjson      (gzip or not; each line has "text")
+ *
+ * prints one NDJSON line: MB/s (of UTF-8 text) by CPU time, documents one at a time, as
+ * cold (the first quarter in a fresh process), fresh (the other quarters, each seen for the first
+ * time) and warm (the last of them again). As a library (tokenize.sh builds one) it is what
+ * tokenize_peers.py calls next to other tokenizers.
+ */
+#include "line/json.h"
+#include "token/file.h"
+#include "token/tokenizer.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+struct bench {
+    struct kvr_tokenizer *tokenizer;
+    struct kvr_encoder *encoder;
+    struct kvr_ids ids;
+};
+
+struct bench *bench_tokenize_open(const char *path);
+long bench_tokenize_encode(struct bench *bench, const char *text, size_t length);
+const uint32_t *bench_tokenize_ids(struct bench *bench);
+
+struct bench *bench_tokenize_open(const char *path)
+{
+    struct bench *bench = calloc(1, sizeof *bench);
+    struct kvr_error error;
+
+    if (!bench || kvr_tokenizer_load(&bench->tokenizer, path, getenv("KVR_BENCH_CACHE"), &error) ||
+        kvr_encoder_new(&bench->encoder, bench->tokenizer, &error)) {
+        fprintf(stderr, "bench_tokenize: %s\n", error.text);
+        exit(1);
+    }
+    return bench;
+}
+
+/* The number of tokens. */
+long bench_tokenize_encode(struct bench *bench, const char *text, size_t length)
+{
+    bench->ids.count = 0;
+    if (kvr_encode(bench->encoder, text, length, KVR_ENCODE_SPECIAL, &bench->ids, NULL))
+        exit(1);
+    return (long)bench->ids.count;
+}
+
+const uint32_t *bench_tokenize_ids(struct bench *bench)
+{
+    return bench->ids.data;
+}
+
+static double cpu_seconds(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+struct texts {
+    struct kvr_buffer bytes;
+    size_t *ends, count;
+};
+
+static void read_texts(struct texts *texts, const char *path)
+{
+    struct kvr_structure *structure = kvr_structure_create();
+    struct kvr_buffer file = {0};
+    struct kvr_error error;
+
+    if (kvr_read_file(path, &file, &error)) {
+        fprintf(stderr, "bench_tokenize: %s\n", error.text);
+        exit(1);
+    }
+    texts->ends = malloc((file.length / 8 + 1) * sizeof *texts->ends);
+    for (size_t at = 0; at < file.length;) {
+        const char *line = file.data + at, *newline = memchr(line, '\n', file.length - at);
+        size_t length = newline ? (size_t)(newline - line) : file.length - at;
+        struct kvr_value value;
+        at += length + 1;
+        if (kvr_json_check(structure, line, length, &value, NULL, &error) ||
+            !kvr_value_string(kvr_value_get(value, "text"), &texts->bytes))
+            continue;
+        texts->ends[texts->count++] = texts->bytes.length;
+    }
+    kvr_structure_destroy(structure);
+    kvr_buffer_release(&file);
+}
+
+/* MB/s over texts [first, last); *tokens grows. */
+static double pass(
+    struct bench *bench, const struct texts *texts, size_t first, size_t last, size_t *tokens)
+{
+    size_t start = first ? texts->ends[first - 1] : 0, bytes = texts->ends[last - 1] - start;
+    double began = cpu_seconds();
+
+    for (size_t i = first; i < last; i++) {
+        *tokens +=
+            (size_t)bench_tokenize_encode(bench, texts->bytes.data + start, texts->ends[i] - start);
+        start = texts->ends[i];
+    }
+    return (double)bytes / 1e6 / (cpu_seconds() - began);
+}
+
+int main(int argc, char **argv)
+{
+    struct texts texts = {0};
+    size_t tokens = 0;
+
+    if (argc < 3) {
+        fprintf(stderr, "usage: bench_tokenize VOCABULARY TEXTS.ndjson\n");
+        return 2;
+    }
+    read_texts(&texts, argv[2]);
+    double began = cpu_seconds();
+    struct bench *bench = bench_tokenize_open(argv[1]);
+    double start_ms = (cpu_seconds() - began) * 1e3;
+    size_t quarter = texts.count / 4;
+    double cold = pass(bench, &texts, 0, quarter, &tokens);
+    double fresh = pass(bench, &texts, quarter, texts.count, &tokens);
+    double warm = pass(bench, &texts, quarter * 3, texts.count, &tokens);
+    printf("{\"vocabulary\":\"%s\",\"texts\":%zu,\"bytes\":%zu,\"start_ms\":%.1f,"
+           "\"cold_mb_s\":%.1f,\"fresh_mb_s\":%.1f,\"warm_mb_s\":%.1f}\n",
+        argv[1], texts.count, texts.bytes.length, start_ms, cold, fresh, warm);
+    return 0;
+}

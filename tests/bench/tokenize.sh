@@ -1,0 +1,34 @@
+#!/bin/sh
+# Tokenizers side by side, one pinned core (tokenize_peers.py says how), for the vocabularies named or
+# all of $SHARED/tokenizers that peers have. Peers come from PyPI into build/venv. Then the program,
+# reading and writing NDJSON.
+#   tests/bench/tokenize.sh [VOCABULARY...]
+set -eu
+cd "$(dirname "$0")/../.."
+shared=${SHARED:-../shared}
+corpus=$shared/corpus/mixed_a.ndjson.gz
+[ -e "$corpus" ] || { echo "bench-tokenize: needs $corpus" >&2; exit 0; }
+folder=build/bench/tokenize
+mkdir -p "$folder"
+[ $# -gt 0 ] || set -- cl100k_base o200k_base qwen3 deepseek_v3 mistral_v0_1
+if [ ! -x build/venv/bin/python ]; then
+    python3 -m venv build/venv
+    build/venv/bin/pip install -q tiktoken tokenizers fastokens gigatoken quicktok splintr-rs || true
+fi
+g++ -fPIC -O2 -D_GNU_SOURCE -Ilibkvr -I. -std=c++17 -fno-exceptions -fno-rtti -c libkvr/line/structure.cc -o "$folder/structure.o"
+# shellcheck disable=SC2046
+cc -shared -fPIC -O2 -std=gnu11 -D_GNU_SOURCE  -DKVR_VERSION='""' -DKVR_DATADIR='""' -Ilibkvr -I. -o "$folder/kvr.so" \
+    $(ls libkvr/base/*.c libkvr/line/json*.c libkvr/token/*.c | grep -v template | grep -v /chat | grep -v annotate | grep -v models) \
+    tests/bench/bench_tokenize.c "$folder/structure.o" -lsimdjson -lz -lpcre2-8 -lxxhash -lstdc++ -lpthread
+cpu=$(($(nproc) - 1))
+for name; do
+    file=$(ls "$shared/tokenizers/$name".t*k*.gz | grep -v config | head -n 1)
+    taskset -c "$cpu" build/venv/bin/python tests/bench/tokenize_peers.py "$file" "$corpus" "$folder/kvr.so" "$folder"
+done
+zcat "$corpus" | sed 's/"text":/"prompt":/' >"$folder/prompts.ndjson"
+bytes=$(wc -c <"$folder/prompts.ndjson")
+for _ in 1 2 3; do
+    start=$(date +%s%N)
+    taskset -c "$cpu" build/bin/kvr-tokenize "$folder/prompts.ndjson" >/dev/null
+    echo "{\"program\":\"kvr-tokenize\",\"mb_s\":$((bytes * 1000 / ($(date +%s%N) - start)))}"
+done
