@@ -3,11 +3,9 @@
  * known comes from placements and cache events (libkvr/cache/match.h); here are the options, the
  * loop over lines, and the loop through other programs and back.
  */
-#include "base/clock.h"
-#include "cache/match.h"
+#include "cache/feedback.h"
 #include "cmd/tool.h"
 #include "cost/cost.h"
-#include "line/loop.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -15,12 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum {
-    OPEN_LOOP_REQUESTS = 5000, /* so many without a placement: the user must know */
-    DRAIN_SILENCE_MS = 1000,
-    PIPE_HOLDS_BYTES = 32 * 1024, /* any pipe of the loop takes as much without being read */
-    PIPE_ATOM_BYTES = 4096,       /* what a writable pipe takes without waiting */
-};
+enum { OPEN_LOOP_REQUESTS = 5000 }; /* so many without a placement: the user must know */
 
 struct settings {
     const char *workers, *loop, *against, *state, *model;
@@ -83,154 +76,8 @@ struct match {
     struct kvr_matcher *matcher;
     uint64_t requests;
     bool warned_open, warned_no_blocks;
-    /* the way back */
-    struct kvr_loop *loop;
-    struct kvr_line loop_line;
-    struct kvr_buffer awaited_id;
-    uint64_t sent, answered; /* requests that went out, placements that came back */
-    size_t on_the_way_bytes; /* written since the last placement that was awaited came */
-    bool patient;            /* placements come back in time */
-    bool warned_timeout;
+    struct kvr_feedback *feedback; /* --loop */
 };
-
-/* ---- the loop ---- */
-
-/* Learns from one line that came back. True when it is the placement of the awaited request. */
-static bool take_back(struct match *match, const struct kvr_source_line *source)
-{
-    struct kvr_match_request request;
-    struct kvr_error error = {0};
-    struct kvr_value id;
-    enum kvr_status status = kvr_line_parse(&match->loop_line, source, &error);
-
-    if (status == KVR_OK && kvr_line_is_event(&match->loop_line))
-        return false;
-    if (status == KVR_OK)
-        status = kvr_match_read(match->matcher, &match->loop_line, &request, &error);
-    if (status == KVR_OK && !request.routed)
-        return false;
-    if (status == KVR_OK)
-        status = kvr_match_learn(match->matcher, &request, &error);
-    match->answered++;
-    if (status != KVR_OK) {
-        kvr_error_prefix(&error, "%s:%lu", source->file, source->number);
-        tool_fail(&match->tool, &error);
-    }
-    id = kvr_line_get(&match->loop_line, KVR_NAME_ID);
-    if (match->awaited_id.length)
-        return id.length == match->awaited_id.length &&
-               memcmp(id.text, match->awaited_id.data, id.length) == 0;
-    return match->answered >= match->sent;
-}
-
-static void end_loop(struct match *match)
-{
-    kvr_loop_close(match->loop);
-    match->loop = NULL;
-}
-
-/* One line of the loop, waiting for at most timeout_ms. False when none came or the loop is over.
- */
-static bool next_back(struct match *match, double timeout_ms, struct kvr_source_line *line)
-{
-    struct kvr_error error = {0};
-    enum kvr_status status;
-
-    while ((status = kvr_loop_next(match->loop, timeout_ms, line, &error)) == KVR_BAD_INPUT) {
-        kvr_error_prefix(&error, "%s:%lu", line->file, line->number);
-        tool_fail(&match->tool, &error);
-    }
-    if (status == KVR_OK)
-        return line->text != NULL;
-    if (status != KVR_END)
-        tool_fail(&match->tool, &error);
-    end_loop(match);
-    return false;
-}
-
-/*
- * Waits for the placement of the request that was just written. A placement that does not come in
- * time is said once, and then nothing is waited for until placements come back again: a broken loop
- * costs one timeout, not one a request.
- */
-static void await_placement(struct match *match)
-{
-    double until_ms = kvr_clock_ms() + match->settings.loop_timeout_ms;
-    struct kvr_source_line line;
-    bool came = false;
-
-    kvr_writer_flush(&match->tool.out);
-    while (!came && match->loop && !tool_interrupted() && !match->tool.out.closed) {
-        double left_ms = match->patient ? until_ms - kvr_clock_ms() : 0;
-        if (next_back(match, left_ms, &line)) {
-            came = take_back(match, &line);
-            match->patient |= came;
-        } else if (match->loop && left_ms <= 0) {
-            break;
-        }
-    }
-    if (came)
-        match->on_the_way_bytes = 0;
-    if (came || tool_interrupted() || match->tool.out.closed)
-        return;
-    if (!match->warned_timeout) {
-        if (match->loop)
-            tool_warn(&match->tool, "%s: no placement came back in %.0f ms; going on without",
-                match->settings.loop, match->settings.loop_timeout_ms);
-        else
-            tool_warn(&match->tool, "%s: closed by its writers; going on without placements",
-                match->settings.loop);
-        match->warned_timeout = true;
-    }
-    match->patient = false;
-    match->answered = match->sent;
-}
-
-/*
- * Called before each write while there is a loop. Event lines come back as well and are not
- * awaited: many of them would fill the loop, and then whoever writes into it stops reading us. So
- * beyond what pipes hold anyway, small pieces are written, and the loop is read while there is no
- * room.
- */
-static size_t before_write(void *context, size_t length)
-{
-    struct match *match = context;
-    struct kvr_error error = {0};
-
-    if (match->loop && match->on_the_way_bytes + length > PIPE_HOLDS_BYTES) {
-        length = length < PIPE_ATOM_BYTES ? length : PIPE_ATOM_BYTES;
-        if (kvr_loop_wait_writable(match->loop, match->tool.out.descriptor, &error) != KVR_OK) {
-            tool_fail(&match->tool, &error);
-            end_loop(match);
-        }
-    }
-    match->on_the_way_bytes += length;
-    return length;
-}
-
-/*
- * Reads the loop to its end, so that those who write into it never meet a closed pipe. Its writers
- * end when our output does, but whoever started us may hold that open as well (timeout(1) does), so
- * silence ends it too: a short one when every placement is back.
- */
-static void drain(struct match *match)
-{
-    double heard_ms = kvr_clock_ms();
-    struct kvr_source_line line;
-
-    tool_close_output(&match->tool);
-    while (match->loop && !tool_interrupted()) {
-        double patience_ms = match->sent && match->answered >= match->sent
-                                 ? DRAIN_SILENCE_MS
-                                 : match->settings.loop_timeout_ms;
-        if (next_back(match, 100, &line)) {
-            take_back(match, &line);
-            heard_ms = kvr_clock_ms();
-        } else if (kvr_clock_ms() - heard_ms > patience_ms) {
-            return;
-        }
-    }
-}
 
 /* ---- lines ---- */
 
@@ -255,7 +102,6 @@ static enum kvr_status request_line(struct match *match, struct kvr_error *error
 {
     static const enum kvr_name dropped[] = {KVR_NAME_MATCH, KVR_NAME_TIERS};
     struct tool *tool = &match->tool;
-    struct kvr_value id = kvr_line_get(&tool->line, KVR_NAME_ID);
     struct kvr_match_request request;
     enum kvr_status status = kvr_match_read(match->matcher, &tool->line, &request, error);
 
@@ -272,14 +118,9 @@ static enum kvr_status request_line(struct match *match, struct kvr_error *error
     if (status != KVR_OK)
         return status;
     warn_once(match, &request);
-    if (match->loop) {
-        kvr_buffer_clear(&match->awaited_id);
-        kvr_buffer_append(&match->awaited_id, id.text, id.length);
-    }
     kvr_writer_line_done(&tool->out);
-    match->sent++;
-    if (match->loop)
-        await_placement(match);
+    if (match->feedback)
+        kvr_feedback_await(match->feedback, kvr_line_get(&tool->line, KVR_NAME_ID));
     return KVR_OK;
 }
 
@@ -400,6 +241,31 @@ static void take_loop_of_environment(struct settings *settings)
         settings->loop = loop;
 }
 
+static void say(void *context, const struct kvr_error *error)
+{
+    struct tool *tool = context;
+
+    if (error->status == KVR_OK)
+        tool_warn(tool, "%s", error->text);
+    else
+        tool_fail(tool, error);
+}
+
+static enum kvr_status open_loop(struct match *match, struct kvr_error *error)
+{
+    struct kvr_feedback_options to = {
+        .name = match->settings.loop,
+        .timeout_ms = match->settings.loop_timeout_ms,
+        .line_limit_bytes = match->tool.settings.line_limit_bytes,
+        .out = &match->tool.out,
+        .say = say,
+        .context = &match->tool,
+        .interrupted = tool_interrupted,
+    };
+
+    return kvr_feedback_open(&match->feedback, match->matcher, &to, error);
+}
+
 static enum kvr_status begin(struct match *match, struct kvr_error *error)
 {
     const struct settings *settings = &match->settings;
@@ -415,15 +281,8 @@ static enum kvr_status begin(struct match *match, struct kvr_error *error)
     if (status != KVR_OK)
         return status;
     load_state(match);
-    if (settings->loop) {
-        status = kvr_loop_open(
-            &match->loop, settings->loop, match->tool.settings.line_limit_bytes, error);
-        if (status == KVR_OK)
-            status = kvr_line_init(&match->loop_line, error);
-        match->patient = true;
-        match->tool.out.before_write = before_write;
-        match->tool.out.context = match;
-    }
+    if (settings->loop)
+        status = open_loop(match, error);
     if (status == KVR_OK && settings->workers)
         status = list_workers(match, error);
     return status;
@@ -440,15 +299,15 @@ int main(int argc, char **argv)
         return begun;
     if (begin(&match, &error) == KVR_OK) {
         match_lines(&match);
-        drain(&match);
+        if (match.feedback) {
+            tool_close_output(&match.tool);
+            kvr_feedback_drain(match.feedback);
+        }
         save(&match);
     } else {
         tool_fail(&match.tool, &error);
     }
-    end_loop(&match);
-    if (match.loop_line.structure)
-        kvr_line_release(&match.loop_line);
-    kvr_buffer_release(&match.awaited_id);
+    kvr_feedback_close(match.feedback);
     kvr_matcher_destroy(match.matcher);
     return tool_end(&match.tool);
 }
