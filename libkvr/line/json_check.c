@@ -21,6 +21,7 @@ struct walk {
     size_t count;
     struct kvr_members *members;
     bool no_memory;
+    bool escapes; /* there is a backslash somewhere: looked for once, not in every string */
 };
 
 static inline bool is_space(char byte)
@@ -60,10 +61,12 @@ static bool escapes_valid(const char *at, const char *end)
 }
 
 /* A string from its opening quote to the last byte before the next token. */
-static inline bool string_valid(const char *text, size_t start, size_t end)
+static inline bool string_valid(const struct walk *walk, size_t start, size_t end)
 {
+    const char *text = walk->text;
+
     return end - start >= 2 && text[end - 1] == '"' &&
-           escapes_valid(text + start + 1, text + end - 1);
+           (!walk->escapes || escapes_valid(text + start + 1, text + end - 1));
 }
 
 static bool number_valid(const char *at, const char *end)
@@ -95,13 +98,14 @@ static bool number_valid(const char *at, const char *end)
     return at == end;
 }
 
-static enum kvr_type scalar_type(const char *text, size_t start, size_t end)
+static enum kvr_type scalar_type(const struct walk *walk, size_t start, size_t end)
 {
+    const char *text = walk->text;
     size_t length = end - start;
 
     switch (text[start]) {
     case '"':
-        return string_valid(text, start, end) ? KVR_STRING : KVR_ABSENT;
+        return string_valid(walk, start, end) ? KVR_STRING : KVR_ABSENT;
     case 't':
         return length == 4 && memcmp(text + start, "true", 4) == 0 ? KVR_TRUE : KVR_ABSENT;
     case 'f':
@@ -183,7 +187,7 @@ static size_t walk_tokens(struct walk *walk, enum kvr_type *root, size_t *root_e
             if (byte != '"' || i + 1 >= walk->count || text[positions[i + 1]] != ':')
                 return at;
             end = trim(text, positions[i + 1]);
-            if (!string_valid(text, at, end))
+            if (!string_valid(walk, at, end))
                 return at;
             if (depth == 1 && walk->members) {
                 member = add_member(walk);
@@ -231,7 +235,7 @@ static size_t walk_tokens(struct walk *walk, enum kvr_type *root, size_t *root_e
             continue;
         }
         end = trim(text, positions[i + 1]);
-        type = scalar_type(text, at, end);
+        type = scalar_type(walk, at, end);
         if (type == KVR_ABSENT)
             return at;
         if (depth == 1 && member) {
@@ -261,7 +265,8 @@ static size_t walk_tokens(struct walk *walk, enum kvr_type *root, size_t *root_e
 enum kvr_status kvr_json_check(struct kvr_structure *structure, const char *text, size_t length,
     struct kvr_value *value, struct kvr_members *members, struct kvr_error *error)
 {
-    struct walk walk = {.text = text, .members = members};
+    struct walk walk = {
+        .text = text, .members = members, .escapes = length && memchr(text, '\\', length)};
     size_t root_end = 0;
 
     if (length > UINT32_MAX - 64)

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FIRST_SLOTS = 4096, AHEAD = 16 };
+enum { FIRST_SLOTS = 4096 };
 
 void kvr_ceiling_release(struct kvr_ceiling *ceiling)
 {
@@ -14,10 +14,12 @@ void kvr_ceiling_release(struct kvr_ceiling *ceiling)
     ceiling->mask = ceiling->count = 0;
 }
 
+/* Ids are often small integers that come one after the other: eight such share a cache line. */
 static inline size_t place(const struct kvr_ceiling *ceiling, uint64_t key)
 {
-    /* Ids are often small integers: one multiplication spreads them. */
-    return (size_t)((key * 0x9e3779b97f4a7c15u) >> 20) & ceiling->mask;
+    uint64_t line = (key >> 3) * 0x9e3779b97f4a7c15u;
+
+    return (size_t)((line >> 20 << 3) | (key & 7)) & ceiling->mask;
 }
 
 static inline size_t find(const struct kvr_ceiling *ceiling, uint64_t key)
@@ -27,6 +29,11 @@ static inline size_t find(const struct kvr_ceiling *ceiling, uint64_t key)
     while (ceiling->keys[at] && ceiling->keys[at] != key)
         at = (at + 1) & ceiling->mask;
     return at;
+}
+
+static inline bool has(const struct kvr_ceiling *ceiling, uint64_t key)
+{
+    return ceiling->keys[find(ceiling, key)] != 0;
 }
 
 static bool grow(struct kvr_ceiling *ceiling)
@@ -88,15 +95,17 @@ enum kvr_status kvr_ceiling_request(struct kvr_ceiling *ceiling, const uint64_t 
     *reusable = 0;
     if (ceiling->full)
         return KVR_OK;
-    if (ceiling->mask) {
-        for (i = 0; i < count && i < AHEAD; i++)
-            __builtin_prefetch(&ceiling->keys[place(ceiling, kvr_ceiling_key(ids[i], name_space))]);
-        for (; seen < count; seen++) {
-            if (seen + AHEAD < count)
-                __builtin_prefetch(
-                    &ceiling->keys[place(ceiling, kvr_ceiling_key(ids[seen + AHEAD], name_space))]);
-            if (!ceiling->keys[find(ceiling, kvr_ceiling_key(ids[seen], name_space))])
-                break;
+    /* The blocks seen before are a prefix: most often all of them, else its end is searched. */
+    if (ceiling->mask && count) {
+        size_t unseen = count;
+        if (has(ceiling, kvr_ceiling_key(ids[count - 1], name_space)))
+            seen = count;
+        while (seen < unseen) {
+            size_t middle = seen + (unseen - seen) / 2;
+            if (middle + 1 < count && has(ceiling, kvr_ceiling_key(ids[middle], name_space)))
+                seen = middle + 1;
+            else
+                unseen = middle;
         }
     }
     uint64_t tokens = seen * block_tokens;

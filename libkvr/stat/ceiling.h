@@ -2,10 +2,10 @@
  * The ceiling: how many prompt tokens of each request an infinite cache, shared by all workers,
  * would have held. No router and no eviction policy can do better.
  *
- * Block ids are chained, so a block that was seen before implies that its whole prefix was, and
- * the reusable tokens of a request are those of its blocks that any earlier request had. All that
- * this takes is a set of block ids: 12 bytes a slot, open addressing, linear probing, at most half
- * full. A look-up is one cache line, and those of one request are fetched ahead together.
+ * Block ids are chained, so a block that was seen before implies that its whole prefix was: the
+ * reusable tokens of a request are those of its blocks that any earlier request had, and these are
+ * a prefix, whose end a binary search finds. All that this takes is a set of block ids: 12 bytes a
+ * slot, open addressing, linear probing, at most half full; neighbouring ids share a cache line.
  *
  * For the same reason ceilings of parts of a stream add up exactly, in any order: of the blocks
  * that two parts both saw first, all but one were hits in the whole. So a part that carries its

@@ -112,7 +112,8 @@ static enum kvr_status read_route(
 /* Names are compared as written; where one was written with an escape, decoded. */
 static bool same_name(struct kvr_text a, struct kvr_text b)
 {
-    if (a.length == b.length && memcmp(a.text, b.text, a.length) == 0)
+    if (a.length == b.length && (a.length == 0 || a.text[a.length - 1] == b.text[b.length - 1]) &&
+        memcmp(a.text, b.text, a.length) == 0)
         return true;
     if (!memchr(a.text, '\\', a.length) && !memchr(b.text, '\\', b.length))
         return false;
@@ -128,11 +129,40 @@ static bool same_name(struct kvr_text a, struct kvr_text b)
     return same;
 }
 
+/* The next member of a match. Almost all are "name":digits; *tokens is then the number, else it is
+ * -1 and *value is the member's. */
+static inline bool next_match(
+    struct kvr_cursor *cursor, struct kvr_text *name, int64_t *tokens, struct kvr_value *value)
+{
+    const char *at = cursor->at;
+    int64_t number = 0;
+
+    at += *at == ',';
+    if (*at == '"') {
+        const char *start = ++at;
+        while (*at != '"' && *at != '\\')
+            at++;
+        if (*at == '"' && at[1] == ':') {
+            const char *digits = at + 2, *digit = digits;
+            for (; (unsigned)(*digit - '0') <= 9; digit++)
+                number = number * 10 + (*digit - '0');
+            if (digit > digits && digit - digits <= 12 && (*digit == ',' || *digit == '}')) {
+                *name = (struct kvr_text){start, (size_t)(at - start)};
+                *tokens = number;
+                cursor->at = digit;
+                return true;
+            }
+        }
+    }
+    *tokens = -1;
+    return kvr_scan_member(cursor, name, value);
+}
+
 static enum kvr_status read_match(struct kvr_value match, kvr_facts_active *active, void *context,
     struct kvr_facts *facts, struct kvr_error *error)
 {
     struct kvr_cursor cursor = kvr_value_open(match);
-    int64_t best = 0, chosen = 0;
+    int64_t best = 0, chosen = 0, tokens;
     struct kvr_value value;
     struct kvr_text name;
 
@@ -140,10 +170,12 @@ static enum kvr_status read_match(struct kvr_value match, kvr_facts_active *acti
         return KVR_OK;
     if (match.type != KVR_OBJECT)
         return kvr_error_set(error, KVR_BAD_INPUT, "match is not an object");
-    while (kvr_scan_member(&cursor, &name, &value)) {
-        int64_t tokens = 0;
-        if (read_tokens(value, "match", &tokens, error) != KVR_OK)
-            return error->status;
+    while (next_match(&cursor, &name, &tokens, &value)) {
+        if (tokens < 0) {
+            tokens = 0;
+            if (read_tokens(value, "match", &tokens, error) != KVR_OK)
+                return error->status;
+        }
         bool is_chosen = facts->worker.text && same_name(name, facts->worker);
         if (is_chosen)
             chosen = tokens;
