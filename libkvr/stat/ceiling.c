@@ -86,6 +86,14 @@ enum kvr_status kvr_ceiling_add(struct kvr_ceiling *ceiling, uint64_t key, uint3
     return KVR_OK;
 }
 
+void kvr_ceiling_prefetch(
+    const struct kvr_ceiling *ceiling, const uint64_t *ids, size_t count, uint64_t name_space)
+{
+    if (ceiling->mask && count)
+        __builtin_prefetch(
+            &ceiling->keys[place(ceiling, kvr_ceiling_key(ids[count - 1], name_space))]);
+}
+
 enum kvr_status kvr_ceiling_request(struct kvr_ceiling *ceiling, const uint64_t *ids, size_t count,
     uint64_t name_space, uint64_t block_tokens, uint64_t prompt_tokens, uint64_t *reusable,
     struct kvr_error *error)

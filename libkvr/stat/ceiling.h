@@ -50,6 +50,10 @@ enum kvr_status kvr_ceiling_request(struct kvr_ceiling *ceiling, const uint64_t 
     uint64_t name_space, uint64_t block_tokens, uint64_t prompt_tokens, uint64_t *reusable,
     struct kvr_error *error);
 
+/* Fetches what kvr_ceiling_request() will look at first; worth it some 100 ns ahead. */
+void kvr_ceiling_prefetch(
+    const struct kvr_ceiling *ceiling, const uint64_t *ids, size_t count, uint64_t name_space);
+
 /* Adds one block of a part; *known says whether another part had it: its tokens were a hit. */
 enum kvr_status kvr_ceiling_add(struct kvr_ceiling *ceiling, uint64_t key, uint32_t tokens,
     bool *known, struct kvr_error *error);

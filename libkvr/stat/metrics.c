@@ -221,9 +221,9 @@ void kvr_metrics_describe(bool scdoc, struct kvr_buffer *out)
         }
         kvr_buffer_append_byte(out, '*');
         scdoc_text(out, metric->name);
-        kvr_buffer_append_format(out, "* (%s)++\n", unit);
+        kvr_buffer_append_format(out, "* (%s)\n\t", unit);
         scdoc_text(out, metric->definition);
-        kvr_buffer_append_text(out, "++\n= ");
+        kvr_buffer_append_text(out, "\n\tFormula: ");
         scdoc_text(out, metric->formula);
         kvr_buffer_append_text(out, "\n\n");
     }

@@ -32,6 +32,46 @@ size_t kvr_render_match_bars(const struct kvr_sketch *sketch, const struct kvr_s
     return count;
 }
 
+static double largest_gap(const struct kvr_sketch *a, const struct kvr_sketch *b)
+{
+    double seen_a = (double)a->zeros, seen_b = (double)b->zeros;
+    double all_a = (double)a->count, all_b = (double)b->count;
+    double gap = fabs(seen_a / all_a - seen_b / all_b);
+    int64_t first = a->first, end = first + a->length;
+
+    if (!a->length || (b->length && b->first < first))
+        first = b->first;
+    if ((int64_t)b->first + b->length > end || !a->length)
+        end = (int64_t)b->first + b->length;
+    for (int64_t bucket = first; bucket < end; bucket++) {
+        int64_t in_a = bucket - a->first, in_b = bucket - b->first;
+        seen_a += in_a >= 0 && in_a < a->length ? (double)a->counts[in_a] : 0;
+        seen_b += in_b >= 0 && in_b < b->length ? (double)b->counts[in_b] : 0;
+        gap = fmax(gap, fabs(seen_a / all_a - seen_b / all_b));
+    }
+    return gap;
+}
+
+bool kvr_match_drift(const struct kvr_report *report, struct kvr_drift *drift)
+{
+    const struct kvr_windows *windows = &report->windows;
+    uint32_t points = windows->history_count, tenth = (points + 9) / 10;
+    struct kvr_sketch before = {0}, after = {0};
+    bool known = points >= 4;
+
+    for (uint32_t i = 0; i < tenth && known; i++)
+        known = kvr_sketch_merge(&before, &windows->history[i].tally.sketches[KVR_SKETCH_MATCH]) &&
+                kvr_sketch_merge(
+                    &after, &windows->history[points - 1 - i].tally.sketches[KVR_SKETCH_MATCH]);
+    known = known && before.count >= 20 && after.count >= 20;
+    if (known)
+        *drift = (struct kvr_drift){kvr_sketch_quantile(&before, &report->scale, 0.5),
+            kvr_sketch_quantile(&after, &report->scale, 0.5), largest_gap(&before, &after)};
+    kvr_sketch_release(&before);
+    kvr_sketch_release(&after);
+    return known;
+}
+
 size_t kvr_render_cdf(const struct kvr_sketch *sketch, const struct kvr_sketch_scale *scale,
     struct kvr_cdf_point *points, size_t most)
 {

@@ -52,6 +52,16 @@ enum { KVR_MATCH_BARS = 24 };
 size_t kvr_render_match_bars(const struct kvr_sketch *sketch, const struct kvr_sketch_scale *scale,
     struct kvr_match_bar bars[KVR_MATCH_BARS]);
 
+/*
+ * How far match lengths moved: the first tenth of the history against the last one. distance is the
+ * largest difference of the two distribution functions (Kolmogorov and Smirnov's), from 0, the
+ * same, to 1. False when the history is too short or a side has fewer than 20 requests.
+ */
+struct kvr_drift {
+    double before_p50, after_p50, distance;
+};
+bool kvr_match_drift(const struct kvr_report *report, struct kvr_drift *drift);
+
 /* The distribution function of a sketch as at most `most` points with rising values. */
 struct kvr_cdf_point {
     double value, share; /* this share of the values is at most value */

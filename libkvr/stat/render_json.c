@@ -82,8 +82,10 @@ static void latencies(struct kvr_buffer *out, const struct kvr_view *view)
     kvr_line_end(out);
 }
 
-static void matches(struct kvr_buffer *out, const struct kvr_view *view)
+static void matches(
+    struct kvr_buffer *out, const struct kvr_view *view, const struct kvr_report *report)
 {
+    struct kvr_drift drift;
     const struct kvr_sketch *sketch = &view->tally->sketches[KVR_SKETCH_MATCH];
     struct kvr_match_bar bars[KVR_MATCH_BARS];
     size_t bar_count = kvr_render_match_bars(sketch, view->scale, bars);
@@ -98,6 +100,13 @@ static void matches(struct kvr_buffer *out, const struct kvr_view *view)
         kvr_line_end(out);
     }
     kvr_buffer_append_byte(out, ']');
+    if (kvr_match_drift(report, &drift)) {
+        open_object(out, "match_drift");
+        number(out, "before_p50", drift.before_p50);
+        number(out, "after_p50", drift.after_p50);
+        number(out, "distance", drift.distance);
+        kvr_line_end(out);
+    }
     distribution(
         out, "prediction_error", &view->tally->sketches[KVR_SKETCH_PREDICTION_ERROR], view->scale);
     distribution(
@@ -321,7 +330,7 @@ void kvr_render_json(const struct kvr_render *render, struct kvr_buffer *out)
     number(out, "accuracy", report->scale.accuracy);
     metrics(out, view);
     latencies(out, view);
-    matches(out, view);
+    matches(out, view, report);
     workers(out, render);
     groups(out, render);
     reasons(out, "reasons", report, report->reasons);

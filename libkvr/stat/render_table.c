@@ -208,8 +208,10 @@ static void latencies(struct kvr_buffer *out, const struct kvr_view *view)
     share_row(out, view, "failed_rate", "failed", "  of answers");
 }
 
-static void matches(struct kvr_buffer *out, const struct kvr_view *view)
+static void matches(
+    struct kvr_buffer *out, const struct kvr_view *view, const struct kvr_report *report)
 {
+    struct kvr_drift drift;
     const struct kvr_sketch *sketch = &view->tally->sketches[KVR_SKETCH_MATCH];
     struct kvr_match_bar bars[KVR_MATCH_BARS];
     size_t count = kvr_render_match_bars(sketch, view->scale, bars);
@@ -221,6 +223,11 @@ static void matches(struct kvr_buffer *out, const struct kvr_view *view)
     for (int i = 0; i < 4; i++)
         quantity(out, kvr_sketch_quantile(sketch, view->scale, (double[]){.1, .5, .9, .99}[i]), 9);
     kvr_buffer_append_byte(out, '\n');
+    if (kvr_match_drift(report, &drift)) {
+        label(out, "drift");
+        print(out, "median %.0f in the first tenth, %.0f in the last; distance %.2f of 1\n",
+            drift.before_p50, drift.after_p50, drift.distance);
+    }
     for (size_t i = 0; i < count; i++) {
         char text[40];
         double share = (double)bars[i].count / (double)sketch->count;
@@ -472,7 +479,7 @@ void kvr_render_table(const struct kvr_render *render, struct kvr_buffer *out)
         view->tally->counters[KVR_COUNT_ENGINE_PROMPT_TOKENS])
         reuse(out, view);
     latencies(out, view);
-    matches(out, view);
+    matches(out, view, render->report);
     workers(out, render);
     caches(out, render);
     groups(out, render);

@@ -232,6 +232,8 @@ static enum kvr_status request(
         report->inactive_workers ? is_active : NULL, report, &facts, error);
     if (status == KVR_OK && block_ids && facts.hash_ids.type > KVR_NULL)
         status = kvr_report_ids(report, facts.hash_ids, &id_count, error);
+    if (report->options.ceiling)
+        kvr_ceiling_prefetch(&report->ceiling, report->ids, id_count, facts.name_space);
     if (status == KVR_OK && report->options.by)
         status = group_of(report, line, &group, error);
     if (status == KVR_OK)

@@ -1,6 +1,8 @@
 /* Every metric on a stream that was computed by hand, and the report's bounds. */
 #include "tests/unit/stat_fixture.h"
 
+#include "stat/render.h"
+
 #include <stdio.h>
 
 static const char *const stream[] = {
@@ -259,6 +261,31 @@ static void test_late(void **state)
     kvr_report_destroy(report);
 }
 
+/* Matches of 500 tokens for half of the time, then a quarter of them 0 and the others 300. */
+static void test_drift(void **state)
+{
+    struct kvr_report_options options = plain_options();
+    struct kvr_report *report;
+    struct kvr_drift drift;
+    char line[200];
+
+    (void)state;
+    assert_int_equal(kvr_report_create(&report, &options, NULL), KVR_OK);
+    assert_false(kvr_match_drift(report, &drift));
+    for (int i = 0; i < 4000; i++) {
+        int reused = i < 2000 ? 500 : i % 4 ? 300 : 0;
+        snprintf(line, sizeof line,
+            "{\"timestamp\":%d,\"input_length\":1000,\"route\":{\"worker\":\"w0\",\"matched\":%d}}",
+            i * 250, reused);
+        assert_int_equal(feed(report, line), KVR_OK);
+    }
+    assert_int_equal(kvr_report_finish(report, NULL), KVR_OK);
+    assert_true(kvr_match_drift(report, &drift));
+    assert_true(fabs(drift.before_p50 - 500) <= 5 && fabs(drift.after_p50 - 300) <= 3);
+    assert_true(drift.distance == 1); /* all of the later ones are shorter than all before */
+    kvr_report_destroy(report);
+}
+
 /* Reuse distance and popularity of a b c a | a b d: worked out by hand. */
 static void test_prefixes(void **state)
 {
@@ -335,6 +362,7 @@ int main(void)
         cmocka_unit_test(test_bounds),
         cmocka_unit_test(test_done_measures),
         cmocka_unit_test(test_late),
+        cmocka_unit_test(test_drift),
         cmocka_unit_test(test_prefixes),
         cmocka_unit_test(test_distance_random),
     };
