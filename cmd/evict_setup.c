@@ -107,6 +107,10 @@ static enum kvr_status read_choices(struct evict_program *evict, struct kvr_erro
             return kvr_error_set(error, KVR_BAD_USAGE, "--pool is shared=SHARE");
         status = read_share(settings->pool + 7, "--pool", &setup->pool_shared, error);
     }
+    if (status == KVR_OK && setup->engine == &kvr_engine_block && strchr(settings->engine, '('))
+        return kvr_error_set(error, KVR_BAD_USAGE,
+            "the block engine's parameters are options here: --policy, --admission, --outputs, "
+            "--no-pin-path, --pool");
     if (status == KVR_OK && setup->engine != &kvr_engine_block &&
         (strcmp(settings->policy, "lru") || strcmp(settings->admission, "always") ||
             settings->plain || settings->pool || settings->outputs || settings->pin))

@@ -145,6 +145,7 @@ static enum kvr_status serve(
     uint64_t tokens = 0;
 
     enum kvr_status status = kvr_request_read(&evict->reader, &tool->line, &view, error);
+    evict->has_time = evict->has_time || view.has_time;
     if (status == KVR_OK && view.worker.type == KVR_NULL) {
         if (!quiet)
             kvr_line_pass(&tool->line, &tool->out); /* nobody served it */
@@ -198,6 +199,8 @@ static void replay(struct tool *tool, struct evict_program *evict, bool quiet)
             return;
         }
     }
+    if (evict->setup.policy->in_time && !evict->has_time)
+        tool_warn(tool, "no line has a timestamp: nothing can have expired");
     if (kvr_evict_finish(evict->evict, &error) != KVR_OK)
         tool_fail(tool, &error);
     if (evict->settings->free_queue) {

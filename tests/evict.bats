@@ -219,6 +219,7 @@ request() {
 --curve --advise|one of
 --tier gpu=4|
 --curve --live 2|leave out
+--engine block(policy=sieve)|--policy
 --sweep size=9b --tier gpu=4b|leave out
 --curve --no-pin-path|prefix tree
 ROWS

@@ -6,12 +6,17 @@
  * therefore always newer than its children, so the oldest block of the list is a leaf by itself and
  * the running request's own path, which is not in the list, cannot be taken. This is the order of
  * vLLM's tail-first free and of SGLang's leaf heap, at the cost of two list moves an access.
+ *
+ * With pools or quotas there are several lists and a parent may be in another one than its child,
+ * so only leaves are listed. Every use leaves a stamp, and an heir is put where its stamp belongs,
+ * looked for from both ends at once: most are near one of them.
  */
 #include "cache/policy.h"
 
 struct lru {
     struct kvr_ranking ranking;
     uint32_t list;
+    uint32_t ticks; /* compared by distance, so they may wrap around */
 };
 
 static enum kvr_status lru_init(struct kvr_ranking *ranking,
@@ -28,6 +33,7 @@ static void lru_hit(struct kvr_ranking *ranking, uint32_t block)
 {
     struct kvr_block *blocks = ranking->store->blocks;
 
+    blocks[block].stamp = ((struct lru *)ranking)->ticks++;
     if (!kvr_block_is_queued(&blocks[block]))
         return;
     kvr_list_remove(blocks, block);
@@ -36,15 +42,28 @@ static void lru_hit(struct kvr_ranking *ranking, uint32_t block)
 
 static void lru_insert(struct kvr_ranking *ranking, uint32_t block)
 {
-    (void)ranking, (void)block;
+    ranking->store->blocks[block].stamp = ((struct lru *)ranking)->ticks++;
 }
 
 static void lru_enqueue(struct kvr_ranking *ranking, uint32_t block, enum kvr_place place)
 {
     struct kvr_block *blocks = ranking->store->blocks;
-    uint32_t list = ((struct lru *)ranking)->list;
+    struct lru *lru = (struct lru *)ranking;
+    uint32_t list = lru->list, old = blocks[list].newer, young = blocks[list].older;
 
-    kvr_list_insert_after(blocks, place == KVR_FRESH ? blocks[list].older : list, block);
+    if (place == KVR_FRESH) {
+        blocks[block].stamp = lru->ticks++;
+        kvr_list_push_newest(blocks, list, block);
+        return;
+    }
+    uint32_t stamp = blocks[block].stamp;
+    while (old != list && (int32_t)(stamp - blocks[old].stamp) > 0 &&
+           (int32_t)(stamp - blocks[young].stamp) < 0) {
+        old = blocks[old].newer;
+        young = blocks[young].older;
+    }
+    bool before_old = old == list || (int32_t)(stamp - blocks[old].stamp) <= 0;
+    kvr_list_insert_after(blocks, before_old ? blocks[old].older : young, block);
 }
 
 static void lru_dequeue(struct kvr_ranking *ranking, uint32_t block)

@@ -105,7 +105,7 @@ static void check_tree(const struct kvr_block_cache *cache)
     assert_true(resident <= store->capacity);
 }
 
-static void compare(const struct kvr_policy *policy, bool plain, uint64_t seed)
+static void compare(const struct kvr_policy *policy, bool plain, uint64_t seed, bool tenant)
 {
     static struct model model;
     static struct trace trace;
@@ -122,6 +122,9 @@ static void compare(const struct kvr_policy *policy, bool plain, uint64_t seed)
     model.all_count = (uint64_t)trace.starts[REQUESTS];
     model.ttl_ms = 700;
     struct kvr_cache *cache = make_cache(policy, plain, capacity, &trace, future, &log);
+    uint16_t number;
+    if (tenant)
+        assert_int_equal(kvr_block_cache_add_tenant(cache, 0.5, &number, &error), KVR_OK);
     for (int i = 0; i < REQUESTS; i++) {
         const uint64_t *ids = trace.ids + trace.starts[i];
         int count = trace.starts[i + 1] - trace.starts[i];
@@ -147,7 +150,15 @@ static void plain_equals_the_model(void **state)
     (void)state;
     for (size_t i = 0; i < kvr_policy_count; i++)
         for (uint64_t seed = 1; seed <= RUNS; seed++)
-            compare(kvr_policies[i], true, seed);
+            compare(kvr_policies[i], true, seed, false);
+}
+
+/* With a tenant lru lists leaves only: it must be the same order. */
+static void lru_over_leaves_equals_the_model(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 3 * RUNS; seed++)
+        compare(kvr_policy_find("lru", 3), false, seed, true);
 }
 
 static void tree_equals_the_model(void **state)
@@ -155,7 +166,7 @@ static void tree_equals_the_model(void **state)
     (void)state;
     for (size_t i = 0; i < kvr_policy_count; i++)
         for (uint64_t seed = 1; seed <= RUNS; seed++)
-            compare(kvr_policies[i], false, seed);
+            compare(kvr_policies[i], false, seed, false);
 }
 
 int main(void)
@@ -163,6 +174,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(plain_equals_the_model),
         cmocka_unit_test(tree_equals_the_model),
+        cmocka_unit_test(lru_over_leaves_equals_the_model),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
