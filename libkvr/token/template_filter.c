@@ -359,12 +359,20 @@ static struct value do_attr(struct run *run, struct value value, const struct ca
         run, value, name.text, kvr_method_find(name.text->data, name.text->length));
 }
 
-static struct value not_supported(struct run *run, struct value value, const struct call *call)
-{
-    (void)value, (void)call;
-    kvr_run_unsupported(run, "one of the filters pprint, random, striptags, urlize, wordwrap, "
-                             "xmlattr");
-}
+/* Filters of jinja2 that no chat template is known to use. */
+#define NOT_SUPPORTED(name)                                                                        \
+    static struct value no_##name(struct run *run, struct value value, const struct call *call)    \
+    {                                                                                              \
+        (void)value, (void)call;                                                                   \
+        kvr_run_unsupported(run, "the filter '" #name "'");                                        \
+    }
+
+NOT_SUPPORTED(pprint)
+NOT_SUPPORTED(random)
+NOT_SUPPORTED(striptags)
+NOT_SUPPORTED(urlize)
+NOT_SUPPORTED(wordwrap)
+NOT_SUPPORTED(xmlattr)
 
 static const struct filter filters[] = {
     {"abs", kvr_filter_abs},
@@ -395,8 +403,8 @@ static const struct filter filters[] = {
     {"map", kvr_filter_map},
     {"max", kvr_filter_max},
     {"min", kvr_filter_min},
-    {"pprint", not_supported},
-    {"random", not_supported},
+    {"pprint", no_pprint},
+    {"random", no_random},
     {"reject", kvr_filter_reject},
     {"rejectattr", kvr_filter_rejectattr},
     {"replace", do_replace},
@@ -408,7 +416,7 @@ static const struct filter filters[] = {
     {"slice", kvr_filter_slice},
     {"sort", kvr_filter_sort},
     {"string", do_string},
-    {"striptags", not_supported},
+    {"striptags", no_striptags},
     {"sum", kvr_filter_sum},
     {"title", do_title},
     {"tojson", do_tojson},
@@ -417,10 +425,10 @@ static const struct filter filters[] = {
     {"unique", kvr_filter_unique},
     {"upper", do_upper},
     {"urlencode", do_urlencode},
-    {"urlize", not_supported},
+    {"urlize", no_urlize},
     {"wordcount", do_wordcount},
-    {"wordwrap", not_supported},
-    {"xmlattr", not_supported},
+    {"wordwrap", no_wordwrap},
+    {"xmlattr", no_xmlattr},
 };
 
 const struct filter *kvr_filter_find(const char *name, size_t length)

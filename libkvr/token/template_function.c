@@ -161,13 +161,13 @@ static struct text *raised_text(struct run *run, struct text *text)
     struct builder builder;
     size_t at = 0;
     size_t count = text->origin == ORIGIN_MIXED ? text->range_count : 0;
-    if (text->origin == ORIGIN_CONTENT && text->length > 80)
+    if (text->origin == ORIGIN_CONTENT && text->length > SHOWN_CONTENT_BYTES)
         return kvr_text_literal(run, "...");
     kvr_builder_start(&builder, run, text->length + 16);
     for (size_t i = 0; i < count; i++) {
         struct kvr_template_range range = text->ranges->items[i];
         kvr_builder_add(&builder, text->data + at, range.start - at);
-        if (range.end - range.start > 40)
+        if (range.end - range.start > SHOWN_CONTENT_BYTES)
             kvr_builder_add(&builder, "...", 3);
         else
             kvr_builder_add(&builder, text->data + range.start, range.end - range.start);

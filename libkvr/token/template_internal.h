@@ -492,9 +492,15 @@ static inline bool kvr_text_ascii(struct text *text)
     return kvr_text_points(text) == text->length;
 }
 
+/* Of content, no more than this goes into a message: enough for a role or a key, not for a prompt.
+ */
+enum { SHOWN_CONTENT_BYTES = 40 };
+
 /* For "%.*s" in a message. */
 static inline int kvr_text_width(const struct text *text)
 {
+    if (text->origin != ORIGIN_TEMPLATE && text->length > SHOWN_CONTENT_BYTES)
+        return 0;
     return text->length < 200 ? (int)text->length : 200;
 }
 

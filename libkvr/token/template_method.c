@@ -9,13 +9,37 @@
 
 #include <string.h>
 
-enum { ON_LIST = 1, ON_TUPLE = 2, ON_DICT = 4, ON_RANGE = 8, ON_LOOP = 16, ON_CYCLER = 32 };
+enum {
+    ON_LIST = 1,
+    ON_TUPLE = 2,
+    ON_DICT = 4,
+    ON_RANGE = 8,
+    ON_LOOP = 16,
+    ON_CYCLER = 32,
+    ON_NUMBER = 64,
+    ON_VIEW = 128
+};
 
-static struct value no_such(struct run *run, struct value self, const struct call *call)
-{
-    (void)self, (void)call;
-    kvr_run_unsupported(run, "one of the methods encode, translate, maketrans, fromkeys");
-}
+/* Methods of Python that no chat template is known to use. */
+#define NOT_SUPPORTED(name)                                                                        \
+    static struct value no_##name(struct run *run, struct value self, const struct call *call)     \
+    {                                                                                              \
+        (void)self, (void)call;                                                                    \
+        kvr_run_unsupported(run, "the method '" #name "'");                                        \
+    }
+
+NOT_SUPPORTED(as_integer_ratio)
+NOT_SUPPORTED(bit_count)
+NOT_SUPPORTED(bit_length)
+NOT_SUPPORTED(conjugate)
+NOT_SUPPORTED(encode)
+NOT_SUPPORTED(fromkeys)
+NOT_SUPPORTED(hex)
+NOT_SUPPORTED(is_integer)
+NOT_SUPPORTED(isdisjoint)
+NOT_SUPPORTED(maketrans)
+NOT_SUPPORTED(to_bytes)
+NOT_SUPPORTED(translate)
 
 static void argument_count(
     struct run *run, const struct call *call, const char *method, size_t least, size_t most)
@@ -166,30 +190,37 @@ static const struct {
 } methods[] = {
     {"", NULL, NULL, 0, 0},
     {"append", NULL, NULL, 0, ON_LIST},
+    {"as_integer_ratio", NULL, no_as_integer_ratio, ON_NUMBER, 0},
+    {"bit_count", NULL, no_bit_count, ON_NUMBER, 0},
+    {"bit_length", NULL, no_bit_length, ON_NUMBER, 0},
     {"capitalize", kvr_method_capitalize, NULL, 0, 0},
     {"casefold", kvr_method_casefold, NULL, 0, 0},
     {"center", kvr_method_center, NULL, 0, 0},
     {"changed", NULL, loop_changed, ON_LOOP, 0},
     {"clear", NULL, NULL, 0, ON_LIST | ON_DICT},
+    {"conjugate", NULL, no_conjugate, ON_NUMBER, 0},
     {"copy", NULL, any_copy, ON_LIST | ON_DICT, 0},
     {"count", kvr_method_count, sequence_count, ON_LIST | ON_TUPLE | ON_RANGE, 0},
     {"cycle", NULL, loop_cycle, ON_LOOP, 0},
-    {"encode", no_such, NULL, 0, 0},
+    {"encode", no_encode, NULL, 0, 0},
     {"endswith", kvr_method_endswith, NULL, 0, 0},
     {"expandtabs", kvr_method_expandtabs, NULL, 0, 0},
     {"extend", NULL, NULL, 0, ON_LIST},
     {"find", kvr_method_find_text, NULL, 0, 0},
     {"format", kvr_method_format, NULL, 0, 0},
     {"format_map", kvr_method_format_map, NULL, 0, 0},
-    {"fromkeys", NULL, no_such, ON_DICT, 0},
+    {"fromkeys", NULL, no_fromkeys, ON_DICT, 0},
     {"get", NULL, dict_get, ON_DICT, 0},
+    {"hex", NULL, no_hex, ON_NUMBER, 0},
     {"index", kvr_method_index, sequence_index, ON_LIST | ON_TUPLE | ON_RANGE, 0},
     {"insert", NULL, NULL, 0, ON_LIST},
+    {"is_integer", NULL, no_is_integer, ON_NUMBER, 0},
     {"isalnum", kvr_method_isalnum, NULL, 0, 0},
     {"isalpha", kvr_method_isalpha, NULL, 0, 0},
     {"isascii", kvr_method_isascii, NULL, 0, 0},
     {"isdecimal", kvr_method_isdecimal, NULL, 0, 0},
     {"isdigit", kvr_method_isdigit, NULL, 0, 0},
+    {"isdisjoint", NULL, no_isdisjoint, ON_VIEW, 0},
     {"isidentifier", kvr_method_isidentifier, NULL, 0, 0},
     {"islower", kvr_method_islower, NULL, 0, 0},
     {"isnumeric", kvr_method_isnumeric, NULL, 0, 0},
@@ -203,7 +234,7 @@ static const struct {
     {"ljust", kvr_method_ljust, NULL, 0, 0},
     {"lower", kvr_method_lower, NULL, 0, 0},
     {"lstrip", kvr_method_lstrip, NULL, 0, 0},
-    {"maketrans", no_such, NULL, 0, 0},
+    {"maketrans", no_maketrans, NULL, 0, 0},
     {"next", NULL, cycler_next, ON_CYCLER, 0},
     {"partition", kvr_method_partition, NULL, 0, 0},
     {"pop", NULL, NULL, 0, ON_LIST | ON_DICT},
@@ -228,7 +259,8 @@ static const struct {
     {"strip", kvr_method_strip, NULL, 0, 0},
     {"swapcase", kvr_method_swapcase, NULL, 0, 0},
     {"title", kvr_method_title, NULL, 0, 0},
-    {"translate", no_such, NULL, 0, 0},
+    {"to_bytes", NULL, no_to_bytes, ON_NUMBER, 0},
+    {"translate", no_translate, NULL, 0, 0},
     {"update", NULL, NULL, 0, ON_DICT},
     {"upper", kvr_method_upper, NULL, 0, 0},
     {"values", NULL, dict_values, ON_DICT, 0},
@@ -250,6 +282,13 @@ static unsigned kind_of(struct value value)
         return ON_LOOP;
     case VALUE_CYCLER:
         return ON_CYCLER;
+    case VALUE_VIEW:
+        return ON_VIEW;
+    case VALUE_BOOL:
+    case VALUE_INTEGER:
+    case VALUE_BIG:
+    case VALUE_FLOAT:
+        return ON_NUMBER;
     default:
         return 0;
     }

@@ -11,10 +11,6 @@
 static const struct kvr_template_limits defaults = {
     .steps = 50000000, .output_bytes = 256 << 20, .memory_bytes = 1u << 30, .depth = 2000};
 
-/* Of content, no more than this goes into a message: enough for a role or a key, not for a prompt.
- */
-enum { SHOWN_CONTENT_BYTES = 40 };
-
 /* ---- failing ---- */
 
 static _Noreturn void fail(struct run *run, enum kvr_status status, const char *kind,

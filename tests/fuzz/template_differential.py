@@ -8,6 +8,7 @@ drawn from a grammar of statements, operators, filters, tests and methods over a
 most of them mean something; errors must be of the same kind. What kvr says it does not support is
 counted, not compared.
 """
+import copy
 import os
 import random
 import subprocess
@@ -250,7 +251,8 @@ def main():
         for number in range(seed, seed + count):
             rng = random.Random(number)
             source = Maker(rng).body(3) if number % 3 else "{{ %s }}" % Maker(rng).expression(4)
-            theirs = template_peer.theirs(source, CONTEXT)
+            # A list that is indented grows in place there.
+            theirs = template_peer.theirs(source, copy.deepcopy(CONTEXT))
             mine = ours.render(source, CONTEXT)
             if theirs[0] == "text" and (" object at 0x" in theirs[1] or "<function " in theirs[1]):
                 continue  # an address

@@ -151,8 +151,8 @@ static void names_what_it_does_not_know(void **state)
     expect_error(NULL, "{% extends 'x' %}", KVR_UNSUPPORTED, "'extends'");
     expect_error(NULL, "\n{{ x|nope }}", KVR_BAD_INPUT, "template line 2: no filter named 'nope'");
     expect_error(NULL, "\n{{ x is nope }}", KVR_BAD_INPUT, "template line 2: no test named 'nope'");
-    expect_error(NULL, "{{ x|pprint }}", KVR_UNSUPPORTED, "pprint");
-    expect_error(NULL, "{{ x.encode() }}", KVR_UNSUPPORTED, "encode");
+    expect_error(NULL, "{{ x|pprint }}", KVR_UNSUPPORTED, "the filter 'pprint'");
+    expect_error(NULL, "{{ x.encode() }}", KVR_UNSUPPORTED, "the method 'encode'");
     expect_error(NULL, "{% do x %}", KVR_BAD_INPUT, "unknown tag 'do'");
     expect_error(NULL, "\xff", KVR_BAD_INPUT, "UTF-8");
     expect_error(NULL, "{% if x %}\n", KVR_BAD_INPUT, "'endif' to close 'if'");
@@ -171,6 +171,34 @@ static void raises_with_its_own_text(void **state)
     assert_string_equal(out.fault.kind, "TemplateError");
     assert_string_equal(out.error.text, "template line 3: TemplateError: no\\x09such role");
     kvr_buffer_release(&out.text);
+    kvr_template_run_free(run);
+}
+
+static void keeps_content_out_of_messages(void **state)
+{
+    static const char *const sources[] = {"{{ raise_exception('role ' ~ r ~ ' with ' ~ c) }}",
+        "{{ raise_exception(c) }}", "{{ {}[c].x }}", "{{ [].index(c) }}", "{{ '%(x)s' % c }}",
+        "{{ '{x}'.format(**{c: 1}) }}", "{{ c + 1 }}", "{{ (c ~ '{' ~ c ~ '}').format() }}",
+        "{{ c|int(1, c) }}", "{{ c.nope.x }}", "{{ missing[c] }}", "{{ xs|map(c)|list }}",
+        "{{ xs|select(c)|list }}", "{{ dict(**{c: 1})|dictsort(by=c) }}",
+        "{{ strftime_now(c) / 2 }}", "{{ namespace(**{'_' ~ c: 1}) }}", "{{ range(**{c: 1}) }}",
+        "{{ joiner(**{c: 1}) }}"};
+    struct kvr_template_run *run = kvr_template_run_new(NULL, 0);
+    struct kvr_template_variable variables[] = {variable("r", "\"critic\""),
+        variable("c", "\"the private words that a user wrote to a model, and to no log\""),
+        variable("xs", "[1]")};
+    (void)state;
+    for (size_t i = 0; i < sizeof sources / sizeof *sources; i++) {
+        struct outcome out;
+        render(run, sources[i], variables, 3, &out);
+        assert_int_not_equal(out.status, KVR_OK);
+        if (strstr(out.error.text, "private"))
+            print_error("%s\n  %s\n", sources[i], out.error.text);
+        assert_null(strstr(out.error.text, "private"));
+        if (i == 0)
+            assert_non_null(strstr(out.error.text, "role critic with ..."));
+        kvr_buffer_release(&out.text);
+    }
     kvr_template_run_free(run);
 }
 
@@ -206,7 +234,7 @@ static void reads_json_strictly(void **state)
     kvr_template_run_free(run);
 }
 
-/* The rendered text with the content pieces in <>. */
+/* The rendered text with the content pieces in {}. */
 static void expect_pieces(const char *source, const char *marked)
 {
     struct kvr_template_run *run = kvr_template_run_new(NULL, 0);
@@ -264,6 +292,7 @@ int main(void)
         cmocka_unit_test(stops_at_its_bounds),
         cmocka_unit_test(names_what_it_does_not_know),
         cmocka_unit_test(raises_with_its_own_text),
+        cmocka_unit_test(keeps_content_out_of_messages),
         cmocka_unit_test(reads_json_strictly),
         cmocka_unit_test(tells_content_from_template),
     };
