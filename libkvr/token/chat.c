@@ -11,7 +11,7 @@ bool kvr_chat_style_find(const char *name, enum kvr_chat_style *style)
         const char *name;
         enum kvr_chat_style style;
     } styles[] = {{"plain", KVR_CHAT_PLAIN}, {"transformers5", KVR_CHAT_TRANSFORMERS_5},
-        {"vllm", KVR_CHAT_VLLM}};
+        {"vllm", KVR_CHAT_VLLM}, {"sglang", KVR_CHAT_SGLANG}};
     for (size_t i = 0; i < sizeof styles / sizeof *styles; i++) {
         if (strcmp(styles[i].name, name) == 0) {
             *style = styles[i].style;
@@ -66,8 +66,7 @@ static struct dict *make_context(struct run *run, const struct kvr_chat_work *wo
             kvr_text_value(kvr_text_literal(run, chat->tokens[i].text)));
     kvr_dict_set_name(run, context, "tools", work->tools);
     kvr_dict_set_name(run, context, "documents", work->documents);
-    kvr_dict_set_name(
-        run, context, "add_generation_prompt", kvr_bool(work->request->add_generation_prompt));
+    kvr_dict_set_name(run, context, "add_generation_prompt", kvr_bool(work->add_generation_prompt));
     for (size_t i = 0; work->kwargs.type == VALUE_DICT && i < work->kwargs.dict->count; i++)
         kvr_dict_set(
             run, context, work->kwargs.dict->entries[i].key, work->kwargs.dict->entries[i].value);
@@ -139,7 +138,7 @@ static void join_plainly(struct run *run, const struct kvr_chat_work *work)
                 run, kvr_jinja_json(run, *calls, kvr_missing(), false, false, kvr_missing()));
         print_literal(run, "\n");
     }
-    if (work->request->add_generation_prompt)
+    if (work->add_generation_prompt)
         print_literal(run, "assistant: ");
 }
 
@@ -160,25 +159,22 @@ static void render(struct run *run, void *state)
         kvr_run_raise(run, "TypeError", "'chat_template_kwargs' is no object");
     work->named =
         choose_template(run, work->chat, request->template_name, work->tools.type != VALUE_NONE);
+    work->add_generation_prompt = request->add_generation_prompt;
     kvr_chat_prepare(run, work);
-    if (request->continue_final_message)
+    if (request->continue_final_message && request->style != KVR_CHAT_SGLANG)
         kvr_chat_open_end(run, work);
     if (work->named)
         kvr_run_template(run, work->named->compiled, make_context(run, work));
     else
         join_plainly(run, work);
-    if (request->continue_final_message)
+    if (work->continued)
         kvr_chat_cut_end(run, work);
+    if (work->appended)
+        kvr_run_print(run, work->appended);
     for (size_t i = 0; i < work->media_count; i++) {
-        struct kvr_chat_media *media = &work->media[i];
-        struct value message = work->messages->items[media->message];
-        const struct value *content = kvr_dict_find_name(message.dict, "content");
-        size_t mark = message.dict->mark;
-        if (content && content->type == VALUE_LIST && media->part < content->list->count &&
-            content->list->items[media->part].type == VALUE_DICT &&
-            run->marks[content->list->items[media->part].dict->mark - 1] > run->marks[mark - 1])
-            mark = content->list->items[media->part].dict->mark;
-        media->text_offset = run->marks[mark - 1];
+        size_t message = run->marks[work->media_marks[i].message - 1];
+        size_t part = run->marks[work->media_marks[i].part - 1];
+        work->media[i].text_offset = part > message ? part : message;
     }
 }
 
@@ -188,10 +184,20 @@ enum kvr_status kvr_chat_render(const struct kvr_chat *chat, struct kvr_template
 {
     struct kvr_chat_work work = {.chat = chat, .request = request};
     size_t out_length = out->length;
+    bool done;
     memset(result, 0, sizeof *result);
     kvr_run_reset(&made->run);
     made->run.out = out;
-    if (!kvr_run_protect(&made->run, render, &work)) {
+    done = kvr_run_protect(&made->run, render, &work);
+    if (!done && request->style == KVR_CHAT_SGLANG && made->run.status == KVR_BAD_INPUT &&
+        work.tools.type == VALUE_LIST) {
+        /* SGLang's second try: the template may want tools without their wrapping. */
+        out->length = out_length;
+        work = (struct kvr_chat_work){.chat = chat, .request = request, .flat_tools = true};
+        kvr_run_reset(&made->run);
+        done = kvr_run_protect(&made->run, render, &work);
+    }
+    if (!done) {
         made->run.piece_count = 0;
         return kvr_run_failed(&made->run, out_length, fault, error);
     }

@@ -29,11 +29,17 @@ enum kvr_chat_style {
      * `reasoning` stand for each other, no messages are an error. */
     KVR_CHAT_TRANSFORMERS_5,
     /* vLLM: content becomes a string (text parts joined by newlines, null is "") or, where the
-     * template walks over content itself, a list of parts; tool calls' arguments become objects. */
+     * template walks over content itself, a list of parts; tool calls' arguments become objects;
+     * tools get the members of its protocol in its order. */
     KVR_CHAT_VLLM,
+    /* SGLang: the same with spaces between text parts; members that are null are left out; a last
+     * message of the assistant becomes one of the user, or, to be continued, follows the rendered
+     * text; there always is a generation prompt; tools that a template refuses are tried without
+     * their wrapping. */
+    KVR_CHAT_SGLANG,
 };
 
-/* "plain", "transformers5", "vllm"; false where name is none of them. */
+/* "plain", "transformers5", "vllm", "sglang"; false where name is none of them. */
 bool kvr_chat_style_find(const char *name, enum kvr_chat_style *style);
 
 /* Reads a model's files, gzip or not: config_path a tokenizer_config.json, template_path a Jinja

@@ -8,7 +8,8 @@
 struct kvr_chat_named {
     char *name;
     struct kvr_template *compiled;
-    bool walks_content; /* has a loop over a message's content */
+    bool parts_in_vllm;
+    bool parts_in_sglang;
 };
 
 struct kvr_chat {
@@ -21,9 +22,10 @@ struct kvr_chat {
     size_t token_count;
 };
 
-/* Whether the template walks over a message's content with `for`, which is how vLLM tells those
- * that take parts from those that take a string. */
-bool kvr_chat_walks_content(const struct kvr_template *compiled);
+/* Whether a template takes message contents as lists of parts, as the engines find out by reading
+ * it (chat_format.c). */
+bool kvr_chat_parts_in_vllm(const struct kvr_template *compiled);
+bool kvr_chat_parts_in_sglang(const struct kvr_template *compiled);
 
 /* One request on its way into a template. */
 struct kvr_chat_work {
@@ -36,10 +38,19 @@ struct kvr_chat_work {
     struct value kwargs;
     struct kvr_chat_media *media;
     size_t media_count;
+    struct kvr_chat_marks {
+        size_t message;
+        size_t part;
+    } * media_marks;        /* of their dicts */
     struct text *continued; /* the text that is left open, or NULL */
+    struct text *appended;  /* what follows the rendered text, or NULL */
+    bool add_generation_prompt;
+    bool flat_tools; /* without {"type": "function", "function": ...} around them */
 };
 
-/* The messages as the style has them; raises where they have no form to work with. */
+/* The messages and tools as the style has them; raises where they have no form to work with. */
+void kvr_chat_style_apply(struct run *run, struct kvr_chat_work *work);
+/* The same, and the media in them. */
 void kvr_chat_prepare(struct run *run, struct kvr_chat_work *work);
 /* Marks the last message's text; after the rendering, cuts the text there. */
 void kvr_chat_open_end(struct run *run, struct kvr_chat_work *work);

@@ -100,84 +100,6 @@ void kvr_chat_find_files(const char *vocabulary_path, struct kvr_chat_files *fil
     first_file(files->source, sizeof files->source, vocabulary_path, directory, sources, 2);
 }
 
-/* ---- the template's habits ---- */
-
-static bool names_content(const struct node *node)
-{
-    if (node->kind == NODE_ATTRIBUTE)
-        return kvr_text_is(node->value.text, "content");
-    return node->kind == NODE_ITEM && node->second->kind == NODE_CONSTANT &&
-           node->second->value.type == VALUE_TEXT &&
-           kvr_text_is(node->second->value.text, "content");
-}
-
-/* Follows filters, slices and conditions down to what a loop walks over. */
-static bool is_content(const struct node *node, const bool *from_content)
-{
-    if (!node)
-        return false;
-    if (names_content(node))
-        return true;
-    switch (node->kind) {
-    case NODE_NAME:
-        return from_content[node->symbol];
-    case NODE_FILTER:
-        return is_content(node->first, from_content);
-    case NODE_ITEM:
-        return node->second->kind == NODE_SLICE && is_content(node->first, from_content);
-    case NODE_CONDITION:
-        return is_content(node->first, from_content) || is_content(node->third, from_content);
-    default:
-        return false;
-    }
-}
-
-static bool walks(const struct body *body, bool *from_content)
-{
-    for (size_t i = 0; i < body->count; i++) {
-        const struct node *node = body->items[i];
-        if (!node)
-            continue;
-        if (node->kind == NODE_SET && node->first->kind == NODE_NAME &&
-            is_content(node->second, from_content))
-            from_content[node->first->symbol] = true;
-        if (node->kind == NODE_FOR && is_content(node->second, from_content))
-            return true;
-        if (walks(&node->items, from_content) || walks(&node->otherwise, from_content))
-            return true;
-    }
-    return false;
-}
-
-/* Macros are called with the content as an argument. */
-static void mark_macros(
-    const struct kvr_template *compiled, const struct body *body, bool *from_content)
-{
-    for (size_t i = 0; i < body->count; i++) {
-        const struct node *node = body->items[i];
-        if (!node)
-            continue;
-        if (node->kind == NODE_MACRO)
-            for (size_t j = 0; j < node->signature->count; j++)
-                if (kvr_text_is(node->signature->names[j], "content"))
-                    from_content[node->signature->symbols[j]] = true;
-        mark_macros(compiled, &node->items, from_content);
-        mark_macros(compiled, &node->otherwise, from_content);
-    }
-}
-
-bool kvr_chat_walks_content(const struct kvr_template *compiled)
-{
-    bool *from_content = calloc(compiled->symbol_count + 1, sizeof *from_content);
-    bool found = false;
-    if (from_content) {
-        mark_macros(compiled, &compiled->body, from_content);
-        found = walks(&compiled->body, from_content);
-    }
-    free(from_content);
-    return found;
-}
-
 /* ---- reading ---- */
 
 struct reading {
@@ -224,7 +146,8 @@ static bool add_template(struct reading *reading, const char *name, size_t name_
         free(named->name);
         return false;
     }
-    named->walks_content = kvr_chat_walks_content(named->compiled);
+    named->parts_in_vllm = kvr_chat_parts_in_vllm(named->compiled);
+    named->parts_in_sglang = kvr_chat_parts_in_sglang(named->compiled);
     chat->template_count++;
     return true;
 }

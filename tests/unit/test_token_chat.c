@@ -123,8 +123,7 @@ static void golden(const char *name)
         struct kvr_value five;
         struct outcome out;
         struct kvr_chat_request request = {0};
-        assert_int_equal(
-            kvr_json_check(structure, line, strlen(line), &row, NULL, &error), KVR_OK);
+        assert_int_equal(kvr_json_check(structure, line, strlen(line), &row, NULL, &error), KVR_OK);
         request.messages = slice(kvr_value_get(row, "messages"));
         request.tools = slice(kvr_value_get(row, "tools"));
         request.kwargs = slice(kvr_value_get(row, "kwargs"));
@@ -264,32 +263,97 @@ static void follows_its_style(void **state)
     struct kvr_chat *chat =
         read_chat(NULL, "{% for m in messages %}{{ m.content is defined }} {{ m.content }} {{ "
                         "m.reasoning_content }} "
-                        "{{ m.tool_calls[0].function.arguments if m.tool_calls }};{% endfor %}");
-    struct kvr_chat *parts = read_chat(NULL, "{% for m in messages %}{% set c = m['content'] %}{% "
-                                             "for p in c %}<{{ p.type }}>{% endfor %}"
-                                             "{{ m.content is string }};{% endfor %}");
+                        "{{ m.tool_calls[0].function.arguments if m.tool_calls }};{% endfor %}"
+                        "{{ add_generation_prompt }}");
     struct kvr_chat_request request = {.messages = json(calls)};
     enum kvr_chat_style style;
     (void)state;
     expect(chat, &request,
         "True None  {\"b\": 1, \"a\": [1.0]};True [{'type': 'text', 'text': 'x'}, {'type': "
-        "'image_url',"
-        " 'image_url': {}}, {'type': 'text', 'text': 'y'}]  ;",
+        "'image_url', 'image_url': {}}, {'type': 'text', 'text': 'y'}]  ;False",
         NULL);
     assert_true(kvr_chat_style_find("transformers5", &request.style));
     expect(chat, &request,
         "False  r {\"b\": 1, \"a\": [1.0]};True [{'type': 'text', 'text': 'x'}, {'type': "
-        "'image_url', "
-        "'image_url': {}}, {'type': 'text', 'text': 'y'}]  ;",
+        "'image_url', 'image_url': {}}, {'type': 'text', 'text': 'y'}]  ;False",
         NULL);
     assert_true(kvr_chat_style_find("vllm", &request.style));
-    expect(chat, &request, "True   {'b': 1, 'a': [1.0]};True x\ny  ;", NULL);
-    expect(parts, &request, "False;<text><image><text>False;", NULL);
-    request.messages = json("[{\"role\": \"user\", \"content\": \"s\"}]");
-    expect(parts, &request, "<text>False;", NULL);
+    expect(chat, &request, "True  r {'b': 1, 'a': [1.0]};True x\ny  ;False", NULL);
+    assert_true(kvr_chat_style_find("sglang", &request.style));
+    expect(chat, &request, "True   {'b': 1, 'a': [1.0]};True x y  ;True", NULL);
     assert_false(kvr_chat_style_find("x", &style));
     kvr_chat_free(chat);
-    kvr_chat_free(parts);
+}
+
+static void finds_who_takes_parts(void **state)
+{
+    static const struct {
+        const char *source; /* around "{{ c is string }}" */
+        const char *vllm;
+        const char *sglang;
+    } cases[] = {
+        {"{% for x in messages %}{{ x.content is string }}{% endfor %}", "True", "True"},
+        {"{% for x in messages[1:] + [] %}{% endfor %}{% for x in messages[0:]|list %}{% for p in "
+         "x['content']|list %}<{{ p.type }}>{% endfor %}{% endfor %}",
+            "<text><image>", "<><><>"},
+        {"{% set all = messages %}{% for y in all %}{% for p in y.content %}<{{ p.type }}>"
+         "{% endfor %}{% endfor %}",
+            "<text><image>", "<><><>"},
+        {"{% for message in messages %}{% set c = message.content %}{% for p in c %}{{ p.type }}"
+         "{% endfor %}{% endfor %}",
+            "", ""},
+        {"{% macro show(content) %}{% for p in content %}<{{ p.type }}>{% endfor %}{% endmacro %}"
+         "{% for m in messages %}{{ show(m.content) }}{% endfor %}",
+            "<text><image>", "<><><>"},
+        {"{% for m in messages %}{% for p in m.content %}<{{ p.type }}>{% endfor %}{% endfor %}",
+            "<text><image>", "<text><image>"},
+        {"{# vision #}{% for x in messages %}{{ x.content is string }}{% endfor %}", "True",
+            "False"},
+    };
+    struct kvr_chat_request request = {
+        .messages = json("[{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": "
+                         "\"abc\"}, {\"type\": \"image_url\", \"image_url\": {}}]}]")};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct kvr_chat *chat = read_chat(NULL, cases[i].source);
+        request.style = KVR_CHAT_VLLM;
+        expect(chat, &request, cases[i].vllm, NULL);
+        request.style = KVR_CHAT_SGLANG;
+        expect(chat, &request, cases[i].sglang, NULL);
+        kvr_chat_free(chat);
+    }
+}
+
+static void gives_tools_as_servers_do(void **state)
+{
+    struct kvr_chat *chat = read_chat(NULL, "{{ tools|tojson }}");
+    struct kvr_chat *flat = read_chat(NULL, "{% for t in tools %}{{ t.name + ';' }}{% endfor %}{{ "
+                                            "messages|map(attribute='role')|join }}");
+    struct kvr_chat_request request = {
+        .messages = json("[{\"role\": \"assistant\", \"content\": \"It is \"}]"),
+        .tools = json("[{\"function\": {\"parameters\": {\"b\": 1}, \"name\": \"f\", \"x\": 2},"
+                      " \"type\": \"function\"}]")};
+    (void)state;
+    expect(chat, &request,
+        "[{\"function\": {\"parameters\": {\"b\": 1}, \"name\": \"f\", \"x\": 2}, \"type\": "
+        "\"function\"}]",
+        NULL);
+    request.style = KVR_CHAT_VLLM;
+    expect(chat, &request,
+        "[{\"type\": \"function\", \"function\": {\"name\": \"f\", \"description\": null, "
+        "\"parameters\": {\"b\": 1}, \"x\": 2}}]",
+        NULL);
+    request.style = KVR_CHAT_SGLANG;
+    expect(chat, &request,
+        "[{\"type\": \"function\", \"function\": {\"description\": null, \"name\": \"f\", "
+        "\"parameters\": {\"b\": 1}, \"strict\": false}}]",
+        NULL);
+    /* The second try, and a last message of the assistant. */
+    expect(flat, &request, "f;user", NULL);
+    request.continue_final_message = true;
+    expect(flat, &request, "f;It is ", NULL);
+    kvr_chat_free(chat);
+    kvr_chat_free(flat);
 }
 
 static void tells_where_media_stand(void **state)
@@ -386,6 +450,8 @@ int main(void)
         cmocka_unit_test(joins_plainly_without_a_template),
         cmocka_unit_test(leaves_the_end_open),
         cmocka_unit_test(follows_its_style),
+        cmocka_unit_test(finds_who_takes_parts),
+        cmocka_unit_test(gives_tools_as_servers_do),
         cmocka_unit_test(tells_where_media_stand),
         cmocka_unit_test(finds_its_files),
     };

@@ -1,0 +1,335 @@
+/*
+ * What the servers do to messages and tools before a template sees them. vLLM:
+ * entrypoints/chat_utils.py and openai/protocol.py; SGLang: entrypoints/openai/serving_chat.py and
+ * parser/jinja_template_utils.py; transformers 5: utils/chat_template_utils.py. Their gaps are
+ * kept: the text must be theirs.
+ */
+#include "token/chat_internal.h"
+
+#include <string.h>
+
+static struct value *member(struct value object, const char *name)
+{
+    return object.type == VALUE_DICT ? kvr_dict_find_name(object.dict, name) : NULL;
+}
+
+static bool is_text(const struct value *value, const char *literal)
+{
+    return value && value->type == VALUE_TEXT && kvr_text_is(value->text, literal);
+}
+
+static struct value literal(struct run *run, const char *text)
+{
+    return kvr_text_value(kvr_text_literal(run, text));
+}
+
+static void copy_member(
+    struct run *run, struct dict *made, const struct dict *source, const char *name)
+{
+    const struct value *value = kvr_dict_find_name(source, name);
+    if (value && value->type != VALUE_NONE)
+        kvr_dict_set_name(run, made, name, *value);
+}
+
+/* ---- transformers 5 ---- */
+
+static struct dict *without_nulls(struct run *run, const struct dict *message)
+{
+    struct dict *kept = kvr_dict_new(run, message->count);
+    kept->mark = message->mark;
+    for (size_t i = 0; i < message->count; i++)
+        if (message->entries[i].value.type != VALUE_NONE)
+            kvr_dict_set(run, kept, message->entries[i].key, message->entries[i].value);
+    return kept;
+}
+
+/* {"thinking": r, ...message, "reasoning_content": r} where the message has any of the three. */
+static struct dict *with_reasoning(struct run *run, struct dict *message)
+{
+    static const char *const names[] = {"reasoning_content", "thinking", "reasoning"};
+    struct value *found = NULL;
+    struct value reasoning;
+    struct dict *made;
+    for (size_t i = 0; i < 3 && !found; i++)
+        found = kvr_dict_find_name(message, names[i]);
+    if (!found)
+        return message;
+    reasoning = *found;
+    made = kvr_dict_new(run, message->count + 2);
+    made->mark = message->mark;
+    kvr_dict_set_name(run, made, "thinking", reasoning);
+    for (size_t i = 0; i < message->count; i++)
+        kvr_dict_set(run, made, message->entries[i].key, message->entries[i].value);
+    kvr_dict_set_name(run, made, "reasoning_content", reasoning);
+    return made;
+}
+
+/* ---- parts ---- */
+
+static struct text *part_text(struct value part)
+{
+    const struct value *text = NULL;
+    if (part.type == VALUE_TEXT)
+        return part.text;
+    text = member(part, "text");
+    if (!text)
+        text = member(part, "refusal");
+    if (!text)
+        text = member(part, "thinking");
+    return text && text->type == VALUE_TEXT ? text->text : NULL;
+}
+
+static struct text *join_texts(struct run *run, const struct list *parts, const char *separator)
+{
+    struct text *joined = kvr_text_literal(run, "");
+    bool first = true;
+    for (size_t i = 0; i < parts->count; i++) {
+        struct text *text = part_text(parts->items[i]);
+        if (!text)
+            continue;
+        if (!first)
+            joined = kvr_text_join(run, joined, kvr_text_literal(run, separator));
+        joined = first ? text : kvr_text_join(run, joined, text);
+        first = false;
+    }
+    return joined;
+}
+
+/* Both engines hand the API's image_url and its like to templates as {"type": "image"}. */
+static void simplify_media(struct run *run, const struct list *parts)
+{
+    static const char *const names[][2] = {{"image_url", "image"}, {"input_image", "image"},
+        {"image_pil", "image"}, {"image_embeds", "image"}, {"video_url", "video"},
+        {"audio_url", "audio"}, {"input_audio", "audio"}};
+    for (size_t i = 0; i < parts->count; i++) {
+        struct value part = parts->items[i];
+        const struct value *type = member(part, "type");
+        for (size_t j = 0; j < sizeof names / sizeof *names; j++) {
+            struct dict *made;
+            if (!is_text(type, names[j][0]))
+                continue;
+            made = kvr_dict_new(run, 1);
+            made->mark = part.dict->mark;
+            kvr_dict_set_name(run, made, "type", literal(run, names[j][1]));
+            parts->items[i] = kvr_dict_value(made);
+            break;
+        }
+    }
+}
+
+/* ---- tool calls and tools ---- */
+
+/* Arguments are JSON in a string in the API, and objects for templates. Where there are none vLLM
+ * has an empty object. */
+static void parse_arguments(struct run *run, const struct dict *message, bool fill)
+{
+    const struct value *calls = kvr_dict_find_name(message, "tool_calls");
+    if (!calls || calls->type != VALUE_LIST ||
+        !is_text(kvr_dict_find_name(message, "role"), "assistant"))
+        return;
+    for (size_t i = 0; i < calls->list->count; i++) {
+        struct value *function = member(calls->list->items[i], "function");
+        struct value *arguments = function ? member(*function, "arguments") : NULL;
+        if (!function || function->type != VALUE_DICT)
+            continue;
+        if (fill && (!arguments || !kvr_jinja_truth(run, *arguments)))
+            kvr_dict_set_name(
+                run, function->dict, "arguments", kvr_dict_value(kvr_dict_new(run, 0)));
+        else if (arguments && arguments->type == VALUE_TEXT)
+            *arguments = kvr_json_read(run, arguments->text->data, arguments->text->length, false);
+    }
+}
+
+static void set_or_none(
+    struct run *run, struct dict *made, const struct dict *source, const char *name)
+{
+    const struct value *value = kvr_dict_find_name(source, name);
+    kvr_dict_set_name(run, made, name, value ? *value : kvr_none());
+}
+
+/* The members that are not in made yet. */
+static void copy_rest(struct run *run, struct dict *made, const struct dict *source)
+{
+    for (size_t i = 0; i < source->count; i++)
+        if (!kvr_dict_find(run, made, source->entries[i].key))
+            kvr_dict_set(run, made, source->entries[i].key, source->entries[i].value);
+}
+
+/* A tool as the engine's protocol classes print it. */
+static struct value dump_tool(struct run *run, struct value tool, enum kvr_chat_style style)
+{
+    const struct value *given = member(tool, "function");
+    struct dict *function;
+    struct dict *made;
+    if (!given || given->type != VALUE_DICT)
+        return tool;
+    made = kvr_dict_new(run, 4);
+    function = kvr_dict_new(run, 4);
+    kvr_dict_set_name(run, made, "type", literal(run, "function"));
+    kvr_dict_set_name(run, made, "function", kvr_dict_value(function));
+    if (style == KVR_CHAT_VLLM) {
+        set_or_none(run, function, given->dict, "name");
+        set_or_none(run, function, given->dict, "description");
+        set_or_none(run, function, given->dict, "parameters");
+        copy_rest(run, function, given->dict);
+        copy_rest(run, made, tool.dict);
+    } else {
+        const struct value *strict = kvr_dict_find_name(given->dict, "strict");
+        set_or_none(run, function, given->dict, "description");
+        set_or_none(run, function, given->dict, "name");
+        set_or_none(run, function, given->dict, "parameters");
+        kvr_dict_set_name(run, function, "strict", strict ? *strict : kvr_bool(false));
+        copy_member(run, function, given->dict, "defer_loading");
+    }
+    return kvr_dict_value(made);
+}
+
+static void dump_tools(struct run *run, struct kvr_chat_work *work)
+{
+    struct list *made;
+    if (work->tools.type != VALUE_LIST)
+        return;
+    if (work->request->style == KVR_CHAT_SGLANG && !work->tools.list->count) {
+        work->tools = kvr_none();
+        return;
+    }
+    made = kvr_list_new(run, work->tools.list->count);
+    for (size_t i = 0; i < work->tools.list->count; i++) {
+        struct value tool = dump_tool(run, work->tools.list->items[i], work->request->style);
+        const struct value *function = member(tool, "function");
+        kvr_list_add(run, made, work->flat_tools && function ? *function : tool);
+    }
+    work->tools = kvr_list_value(made);
+}
+
+/* ---- vLLM ---- */
+
+static struct value vllm_content(struct run *run, struct value content, bool as_parts)
+{
+    if (as_parts && content.type == VALUE_TEXT) {
+        struct dict *part = kvr_dict_new(run, 2);
+        struct list *parts = kvr_list_new(run, 1);
+        kvr_dict_set_name(run, part, "type", literal(run, "text"));
+        kvr_dict_set_name(run, part, "text", content);
+        kvr_list_add(run, parts, kvr_dict_value(part));
+        return kvr_list_value(parts);
+    }
+    if (content.type == VALUE_NONE)
+        return as_parts ? kvr_list_value(kvr_list_new(run, 0)) : literal(run, "");
+    if (content.type != VALUE_LIST)
+        return content;
+    if (!as_parts)
+        return kvr_text_value(join_texts(run, content.list, "\n"));
+    simplify_media(run, content.list);
+    return content;
+}
+
+static struct dict *as_vllm(struct run *run, const struct dict *message, bool as_parts)
+{
+    const struct value *role = kvr_dict_find_name(message, "role");
+    const struct value *content = kvr_dict_find_name(message, "content");
+    const struct value *reasoning = kvr_dict_find_name(message, "reasoning");
+    struct dict *made = kvr_dict_new(run, 6);
+    made->mark = message->mark;
+    copy_member(run, made, message, "role");
+    kvr_dict_set_name(
+        run, made, "content", vllm_content(run, content ? *content : kvr_none(), as_parts));
+    if (is_text(role, "assistant")) {
+        parse_arguments(run, message, true);
+        copy_member(run, made, message, "tool_calls");
+        if (!reasoning || reasoning->type == VALUE_NONE)
+            reasoning = kvr_dict_find_name(message, "reasoning_content");
+        if (reasoning && reasoning->type != VALUE_NONE) {
+            kvr_dict_set_name(run, made, "reasoning", *reasoning);
+            kvr_dict_set_name(run, made, "reasoning_content", *reasoning);
+        }
+    } else if (is_text(role, "tool")) {
+        copy_member(run, made, message, "tool_call_id");
+    } else if (is_text(role, "developer")) {
+        set_or_none(run, made, message, "tools");
+    }
+    copy_member(run, made, message, "name");
+    return made;
+}
+
+/* ---- SGLang ---- */
+
+static bool only_texts(const struct list *parts)
+{
+    for (size_t i = 0; i < parts->count; i++)
+        if (parts->items[i].type != VALUE_TEXT && !is_text(member(parts->items[i], "type"), "text"))
+            return false;
+    return true;
+}
+
+static struct dict *as_sglang(struct run *run, struct dict *message, bool as_parts)
+{
+    struct value *content;
+    parse_arguments(run, message, false);
+    content = kvr_dict_find_name(message, "content");
+    if (!content || content->type == VALUE_NONE) {
+        kvr_dict_set_name(run, message, "content", literal(run, ""));
+    } else if (content->type == VALUE_LIST) {
+        bool tool = is_text(kvr_dict_find_name(message, "role"), "tool");
+        if (!as_parts || (tool && only_texts(content->list)))
+            *content = kvr_text_value(join_texts(run, content->list, " "));
+        else
+            simplify_media(run, content->list);
+    }
+    return without_nulls(run, message);
+}
+
+/* A last message of the assistant is not left to the template. */
+static void take_last(struct run *run, struct kvr_chat_work *work)
+{
+    struct value *last;
+    struct value *content;
+    struct value kept;
+    if (!work->messages->count)
+        return;
+    last = &work->messages->items[work->messages->count - 1];
+    content = member(*last, "content");
+    if (!is_text(member(*last, "role"), "assistant") || !content || content->type != VALUE_TEXT)
+        return;
+    kept = *content;
+    if (work->request->continue_final_message) {
+        work->appended = kept.text;
+        work->messages->count--;
+        return;
+    }
+    last->dict = kvr_dict_new(run, 2);
+    kvr_dict_set_name(run, last->dict, "role", literal(run, "user"));
+    kvr_dict_set_name(run, last->dict, "content", kept);
+}
+
+/* ---- all of them ---- */
+
+void kvr_chat_style_apply(struct run *run, struct kvr_chat_work *work)
+{
+    enum kvr_chat_style style = work->request->style;
+    const struct kvr_chat_named *named = work->named;
+    if (style == KVR_CHAT_TRANSFORMERS_5 && !work->messages->count)
+        kvr_run_raise(run, "ValueError",
+            "Cannot apply chat template to an empty conversation. "
+            "Provide at least one message.");
+    for (size_t i = 0; i < work->messages->count; i++) {
+        struct value *message = &work->messages->items[i];
+        if (message->type != VALUE_DICT) {
+            if (style == KVR_CHAT_PLAIN && named)
+                continue;
+            kvr_run_raise(run, "TypeError", "message %zu is no object", i);
+        }
+        if (style == KVR_CHAT_TRANSFORMERS_5)
+            message->dict = with_reasoning(run, without_nulls(run, message->dict));
+        else if (style == KVR_CHAT_VLLM)
+            message->dict = as_vllm(run, message->dict, named && named->parts_in_vllm);
+        else if (style == KVR_CHAT_SGLANG)
+            message->dict = as_sglang(run, message->dict, named && named->parts_in_sglang);
+    }
+    if (style == KVR_CHAT_VLLM || style == KVR_CHAT_SGLANG)
+        dump_tools(run, work);
+    if (style == KVR_CHAT_SGLANG) {
+        work->add_generation_prompt = true;
+        take_last(run, work);
+    }
+}
