@@ -21,7 +21,9 @@ $(foreach page,$(filter kvr%.1,$(notdir $(MANUALS))),$(if $(wildcard cmd/$(page:
     $(eval $(BUILD)/man/$(page): $(BUILD)/bin/$(page:.1=))))
 
 .PHONY: completions
-COMPLETIONS := $(foreach program,$(notdir $(PROGRAMS)),$(addprefix $(BUILD)/completions/,$(program).bash _$(program) $(program).fish))
+# kvr itself has no option tables.
+TABLED := $(filter-out kvr,$(notdir $(PROGRAMS)))
+COMPLETIONS := $(foreach program,$(TABLED),$(addprefix $(BUILD)/completions/,$(program).bash _$(program) $(program).fish))
 completions: $(COMPLETIONS)
 
 $(BUILD)/completions/%.bash: $(BUILD)/bin/%
@@ -36,21 +38,26 @@ $(BUILD)/completions/%.fish: $(BUILD)/bin/%
 
 INSTALLED_DATA := $(wildcard data/*)
 
+# What kvr demo runs.
+DEMO := tests/demo tests/data/mooncake_conversation_1k.jsonl.gz
+
 install: all completions
 	install -d $(DESTDIR)$(bindir) $(DESTDIR)$(datadir) $(DESTDIR)$(mandir)/man1 $(DESTDIR)$(mandir)/man5 $(DESTDIR)$(mandir)/man7
 	install -d $(DESTDIR)$(prefix)/share/bash-completion/completions $(DESTDIR)$(prefix)/share/zsh/site-functions $(DESTDIR)$(prefix)/share/fish/vendor_completions.d
 	install -m 755 $(PROGRAMS) $(DESTDIR)$(bindir)
 	for page in $(MANUALS); do install -m 644 $$page $(DESTDIR)$(mandir)/man$${page##*.}/ || exit; done
-	for program in $(notdir $(PROGRAMS)); do \
+	for program in $(TABLED); do \
 	    install -m 644 $(BUILD)/completions/$$program.bash $(DESTDIR)$(prefix)/share/bash-completion/completions/$$program && \
 	    install -m 644 $(BUILD)/completions/_$$program $(DESTDIR)$(prefix)/share/zsh/site-functions/_$$program && \
 	    install -m 644 $(BUILD)/completions/$$program.fish $(DESTDIR)$(prefix)/share/fish/vendor_completions.d/$$program.fish || exit; done
+	install -m 755 tests/demo $(DESTDIR)$(datadir)/
+	install -m 644 tests/data/mooncake_conversation_1k.jsonl.gz $(DESTDIR)$(datadir)/
 	for file in $(INSTALLED_DATA); do install -m 644 $$file $(DESTDIR)$(datadir)/ || exit; done
 
 uninstall:
 	rm -f $(addprefix $(DESTDIR)$(bindir)/,$(notdir $(PROGRAMS)))
 	for page in $(notdir $(MANUALS)); do rm -f $(DESTDIR)$(mandir)/man$${page##*.}/$$page; done
-	for program in $(notdir $(PROGRAMS)); do rm -f $(DESTDIR)$(prefix)/share/bash-completion/completions/$$program \
+	for program in $(TABLED); do rm -f $(DESTDIR)$(prefix)/share/bash-completion/completions/$$program \
 	    $(DESTDIR)$(prefix)/share/zsh/site-functions/_$$program $(DESTDIR)$(prefix)/share/fish/vendor_completions.d/$$program.fish; done
-	for file in $(notdir $(INSTALLED_DATA)); do rm -f $(DESTDIR)$(datadir)/$$file; done
+	for file in $(notdir $(INSTALLED_DATA) $(DEMO)); do rm -f $(DESTDIR)$(datadir)/$$file; done
 	rmdir $(DESTDIR)$(datadir) 2>/dev/null || true

@@ -12,15 +12,33 @@ load helper
         name=${program##*/}
         [ -x "$root/bin/$name" ]
         "$root/bin/$name" -V
+        [ -s "$root/share/man/man1/$name.1" ]
+        [ "$name" = kvr ] && continue
         [ -s "$root/share/bash-completion/completions/$name" ]
         [ -s "$root/share/zsh/site-functions/_$name" ]
         [ -s "$root/share/fish/vendor_completions.d/$name.fish" ]
-        [ -s "$root/share/man/man1/$name.1" ]
     done
     [ -s "$root/share/man/man7/kvr-stream.7" ]
+    run "$root/bin/kvr" help
+    assert_output --partial "find the longest reusable prefix on every worker"
+    run "$root/bin/kvr" demo
+    assert_success
+    assert_output --regexp 'cache-aware +1000 '
     make -s uninstall DESTDIR="$BATS_TEST_TMPDIR/root" prefix=/usr
     run find "$root" -type f
     assert_output ""
+}
+
+@test "kvr PROGRAM runs the program beside it, and says when there is none" {
+    run kvr match -V
+    assert_output --regexp '^kvr-match '
+    run kvr nosuch
+    assert_equal "$status" 2
+    run kvr "$(printf 'a\033[2J')"
+    assert_equal "$status" 2
+    refute_output --partial $'\033'
+    run bash -c 'kvr help >/dev/full'
+    assert_equal "$status" 3
 }
 
 @test "manual pages are clean" {

@@ -16,13 +16,16 @@ if [ ! -x build/venv/bin/python ]; then
     build/venv/bin/pip install -q tiktoken tokenizers fastokens gigatoken quicktok splintr-rs || true
 fi
 g++ -fPIC -O2 -D_GNU_SOURCE -Ilibkvr -I. -std=c++17 -fno-exceptions -fno-rtti -c libkvr/line/structure.cc -o "$folder/structure.o"
-# shellcheck disable=SC2046
+sources=()
+for source in libkvr/base/*.c libkvr/line/json*.c libkvr/token/*.c; do
+    [[ $source =~ template|/chat|annotate|models ]] || sources+=("$source")
+done
 cc -shared -fPIC -O2 -std=gnu11 -D_GNU_SOURCE  -DKVR_VERSION='""' -DKVR_DATADIR='""' -Ilibkvr -I. -o "$folder/kvr.so" \
-    $(ls libkvr/base/*.c libkvr/line/json*.c libkvr/token/*.c | grep -v template | grep -v /chat | grep -v annotate | grep -v models) \
+    "${sources[@]}" \
     tests/bench/bench_tokenize.c "$folder/structure.o" -lsimdjson -lz -lpcre2-8 -lxxhash -lstdc++ -lpthread
 cpu=$(($(nproc) - 1))
 for name; do
-    file=$(ls "$shared/tokenizers/$name".t*k*.gz | grep -v config | head -n 1)
+    for file in "$shared/tokenizers/$name".{tiktoken,tokenizer.json}.gz; do [ -e "$file" ] && break; done
     taskset -c "$cpu" build/venv/bin/python tests/bench/tokenize_peers.py "$file" "$corpus" "$folder/kvr.so" "$folder"
 done
 zcat "$corpus" | sed 's/"text":/"prompt":/' >"$folder/prompts.ndjson"

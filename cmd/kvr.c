@@ -1,0 +1,118 @@
+/*
+ * kvr: one name for the set. "kvr match ..." is "kvr-match ...", "kvr help" lists the programs that
+ * stand beside it, "kvr demo" runs the demonstration on a real trace.
+ */
+#include "base/buffer.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { PATH_BYTES = 4096 };
+
+/* The folder that this program stands in: its sisters stand there too. */
+static bool own_folder(char *path, size_t size)
+{
+    ssize_t length = readlink("/proc/self/exe", path, size - 1);
+
+    if (length <= 0)
+        return false;
+    path[length] = '\0';
+    char *slash = strrchr(path, '/');
+    if (slash)
+        *slash = '\0';
+    return slash != NULL;
+}
+
+static int complain(const char *what, const char *name)
+{
+    char safe[256];
+
+    fprintf(stderr, "kvr: %s '%s'; 'kvr help' lists the programs\n", what,
+        kvr_printable(safe, sizeof safe, name, strlen(name)));
+    return 2;
+}
+
+/* The second line of a program's -h is its summary. */
+static void print_summary(const char *folder, const char *name)
+{
+    char command[2 * PATH_BYTES], line[512];
+    int length = snprintf(command, sizeof command, "'%s/%s' -h 2>/dev/null", folder, name);
+    FILE *help = length < (int)sizeof command ? popen(command, "r") : NULL;
+
+    if (!help)
+        return;
+    if (fgets(line, sizeof line, help) && fgets(line, sizeof line, help))
+        printf("  %-14s %s", name + strlen("kvr-"), line);
+    while (fgets(line, sizeof line, help))
+        ; /* a reader that leaves early would end it with a signal */
+    pclose(help);
+}
+
+static int is_program(const struct dirent *entry)
+{
+    return strncmp(entry->d_name, "kvr-", 4) == 0 &&
+           entry->d_name[strspn(entry->d_name, "abcdefghijklmnopqrstuvwxyz-")] == '\0';
+}
+
+static int help(const char *folder)
+{
+    struct dirent **entries;
+    int count = strchr(folder, '\'') ? 0 : scandir(folder, &entries, is_program, alphasort);
+
+    puts("usage: kvr PROGRAM [OPTION...] [FILE...]\n"
+         "sends each LLM request to the worker that holds its prompt's KV cache\n");
+    for (int i = 0; i < count; i++) {
+        fflush(stdout);
+        print_summary(folder, entries[i]->d_name);
+        free(entries[i]);
+    }
+    if (count > 0)
+        free(entries);
+    puts("  demo           route a real trace, round-robin and by cache, and compare\n"
+         "  help           this list; 'kvr help PROGRAM' shows its manual page\n\n"
+         "'kvr PROGRAM -h' lists a program's options; 'man kvr' is a tutorial");
+    return fflush(stdout) == 0 ? 0 : 3;
+}
+
+static void run(const char *path, char **arguments)
+{
+    execv(path, arguments);
+    if (errno != ENOENT && errno != ENOTDIR)
+        fprintf(stderr, "kvr: cannot run %s: %s\n", path, strerror(errno));
+}
+
+int main(int argc, char **argv)
+{
+    char folder[PATH_BYTES], path[2 * PATH_BYTES];
+    const char *name = argc > 1 ? argv[1] : "help";
+
+    if (!own_folder(folder, sizeof folder))
+        return complain("cannot find the programs beside", argv[0]);
+    if (strcmp(name, "-V") == 0 || strcmp(name, "--version") == 0)
+        return puts("kvr " KVR_VERSION) == EOF || fflush(stdout) != 0 ? 3 : 0;
+    if (strcmp(name, "help") == 0 && argc > 2) {
+        snprintf(path, sizeof path, "kvr-%s", argv[2]);
+        execlp("man", "man", path, (char *)NULL);
+        return complain("cannot show the manual page of", argv[2]);
+    }
+    if (strcmp(name, "help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "--help") == 0)
+        return help(folder);
+    if (strcmp(name, "demo") == 0) {
+        run(KVR_DATADIR "/demo", argv + 1);
+        snprintf(path, sizeof path, "%s/../share/kvr/demo", folder); /* moved after installation */
+        run(path, argv + 1);
+        snprintf(path, sizeof path, "%s/../../tests/demo", folder); /* not installed */
+        run(path, argv + 1);
+        return complain("cannot find the demonstration near", folder);
+    }
+    if (strchr(name, '/') || name[0] == '-')
+        return complain("there is no program", name);
+    snprintf(path, sizeof path, "%s/kvr-%s", folder, name);
+    run(path, argv + 1);
+    snprintf(path, sizeof path, "kvr-%s", name);
+    execvp(path, argv + 1);
+    return complain("there is no program", name);
+}
