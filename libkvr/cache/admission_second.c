@@ -28,7 +28,7 @@ enum { WINDOW_LEAST = 65536 };
 static const uint64_t SEVERAL = UINT64_MAX; /* in place of an identity: seen by two */
 
 static const struct kvr_parameter second_parameters[] = {
-    {"window", KVR_PARAMETER_NUMBER, "16", NULL, 0.01, 1e6,
+    {"window", KVR_PARAMETER_NUMBER, "4", NULL, 0.01, 1e6,
         "ids remembered, in capacities (at least 65536 ids)"},
 };
 

@@ -48,7 +48,7 @@ const char *kvr_medium_name(enum kvr_medium medium);
 /*
  * A request as a cache sees it. Blocks of the prompt: ids[i] is a full block exactly when
  * (i + 1) * block_tokens <= input_tokens; an id after these names the partial block at the prompt's
- * end (Mooncake's traces have it), which no engine here caches. output_ids go on after the last
+ * end (Mooncake's traces have it), which only `block` caches. output_ids go on after the last
  * full prompt block that has an id: the first is the block that the prompt's tail and the first
  * output tokens fill. A block past the last id exists but can never be found again.
  */

@@ -10,9 +10,9 @@
  * - a prefix tree: a block with resident children or a pin is no candidate, for evicting it would
  *   strand its children. Only leaves are queued. When a block's last child is evicted the block
  *   comes in as an heir: it takes the place its child had, next to be looked at, and keeps what
- *   the policy knows about it (frequency, visited, queue). This costs O(1), never scans over
- *   blocks that cannot go, and for policies whose keys grow from child to parent (fifo, lru, lfu,
- *   belady) equals a search among all leaves.
+ *   the policy knows about it (frequency, visited, queue). Nothing ever scans over blocks that
+ *   cannot go, and for fifo, lru and the policies with a key (gdsf, value, ttl, belady) the victim
+ *   is the one that a search among all leaves would find.
  *
  * The life of a block under a policy:
  *     miss(id), [victim() evicted() …], insert(b), enqueue(b, FRESH), hit(b) …, dequeue(b) when it
