@@ -80,7 +80,7 @@ static const struct kvr_option load_options[] = {
     {0, "derive-sessions", KVR_OPTION_FLAG, AT(derive_sessions), NULL,
         "adds `session` to lines that name none, from their block ids", NULL, NULL},
     {0, "load-every", KVR_OPTION_TIME_MS, AT(load_every_ms), "TIME",
-        "tells a load line of each worker so often; 0: never", "0", NULL},
+        "tells a load line of each worker so often while requests are inside; 0: never", "0", NULL},
     {0, "slo-ttft", KVR_OPTION_TIME_MS, AT(slo_ttft_ms), "TIME",
         "goal for the time to first token, of goodput and of --reject", NULL, NULL},
     {0, "slo-tbt", KVR_OPTION_TIME_MS, AT(slo_tbt_ms), "TIME",

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -248,37 +249,56 @@ enum kvr_status kvr_child_ask(struct kvr_child *child, const char *text, size_t 
     return status;
 }
 
+static size_t unread(const struct kvr_child *child)
+{
+    int bytes = 0;
+
+    return ioctl(child->loop, FIONREAD, &bytes) == 0 && bytes > 0 ? (size_t)bytes : 0;
+}
+
+/* Writes what is left of a line that the FIFO did not take whole. Without a reader it is given up
+ * and the loop with it. */
+static enum kvr_status write_rest(
+    struct kvr_child *child, const struct kvr_buffer *line, size_t sent, struct kvr_error *error)
+{
+    double until_ms = kvr_clock_ms() + child->patience_ms;
+
+    while (sent < line->length) {
+        ssize_t wrote = write(child->loop, line->data + sent, line->length - sent);
+        struct pollfd polled = {child->loop, POLLOUT, 0};
+        if (wrote > 0) {
+            sent += (size_t)wrote;
+            continue;
+        }
+        if (errno != EAGAIN && errno != EINTR)
+            return kvr_error_errno(error, KVR_IO, "cannot write to the pipeline's loop");
+        if (kvr_clock_ms() > until_ms) {
+            bool somebody_reads = unread(child) < sent;
+            close_descriptor(&child->loop);
+            return somebody_reads ? fail(error, "does not read its loop") : KVR_OK;
+        }
+        poll(&polled, 1, 20);
+    }
+    return KVR_OK;
+}
+
 enum kvr_status kvr_child_loop(
     struct kvr_child *child, const char *text, size_t length, struct kvr_error *error)
 {
-    struct kvr_buffer line = {0};
-    size_t sent = 0;
-    double until_ms = kvr_clock_ms() + child->patience_ms;
-    enum kvr_status status = KVR_OK;
-
     if (child->loop < 0)
         return KVR_OK;
+    /* A reader in lock step has taken every line before it answered again. One that lags has all of
+     * the FIFO; what does not fit behind unread lines has no reader. */
+    size_t before = unread(child);
+    if (before && before + length + 1 > LOOP_BYTES / 2) {
+        close_descriptor(&child->loop);
+        return KVR_OK;
+    }
+    struct kvr_buffer line = {0};
     kvr_buffer_append(&line, text, length);
     kvr_buffer_append_byte(&line, '\n');
-    if (line.failed)
-        status = kvr_error_memory(error);
-    while (status == KVR_OK && sent < line.length) {
-        ssize_t wrote = write(child->loop, line.data + sent, line.length - sent);
-        if (wrote > 0) {
-            sent += (size_t)wrote;
-        } else if (errno == EAGAIN && sent == 0) {
-            /* A reader in lock step has taken all lines before this one: there is none. */
-            close_descriptor(&child->loop);
-            break;
-        } else if (errno == EAGAIN || errno == EINTR) {
-            struct pollfd polled = {child->loop, POLLOUT, 0};
-            if (kvr_clock_ms() > until_ms)
-                status = fail(error, "does not read its loop");
-            poll(&polled, 1, 100);
-        } else {
-            status = kvr_error_errno(error, KVR_IO, "cannot write to the pipeline's loop");
-        }
-    }
+    enum kvr_status status =
+        line.failed ? kvr_error_memory(error) : write_rest(child, &line, 0, error);
     kvr_buffer_release(&line);
     return status;
 }

@@ -9,8 +9,8 @@
  * routed line awaited, both with bounded patience, while whatever else comes (event lines passed
  * on) is read and dropped, so that no pipe fills up on either side. Then the routed line is written
  * to the FIFO named by the environment variable KVR_LOOP, from which a kvr-match without --loop
- * learns placements. A pipeline without such a reader works as well: when the FIFO is full nobody
- * reads it and nothing more is written.
+ * learns placements. A pipeline without such a reader works as well: lines that pile up there have
+ * none, and nothing more is written.
  *
  * A child that dies, says nonsense or hangs ends the simulation with KVR_IO and a message. Its
  * group is signalled and its shell reaped by their numbers.

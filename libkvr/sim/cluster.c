@@ -36,7 +36,7 @@ enum kvr_status kvr_sim_create(const struct kvr_sim_options *options,
     sim->options = *options;
     sim->calls = *calls;
     sim->failed_last = &sim->failed_first;
-    sim->next_load_ms = options->load_every_ms > 0 ? options->load_every_ms : INFINITY;
+    sim->next_load_ms = INFINITY;
     *out = sim;
     return KVR_OK;
 }
@@ -312,6 +312,8 @@ enum kvr_status kvr_sim_advance(struct kvr_sim *sim, double time_ms, struct kvr_
     enum kvr_status status = KVR_OK;
 
     while (status == KVR_OK) {
+        if (!sim->inside)
+            sim->next_load_ms = INFINITY; /* nothing to report in the gap */
         double next = fmin(next_ms(sim), sim->next_load_ms);
         if (!(next < time_ms))
             break;
@@ -340,6 +342,8 @@ enum kvr_status kvr_sim_submit(
     request->sequence.kept = 0;
     if (!sim->options.block_tokens)
         sim->options.block_tokens = request->block_tokens;
+    if (sim->options.load_every_ms > 0 && !sim->inside)
+        sim->next_load_ms = sim->now_ms + sim->options.load_every_ms;
     sim->inside++;
     return settle_accounts(sim, place(sim, request, error), error);
 }

@@ -49,7 +49,9 @@ struct kvr_sim_calls {
      * into the cluster. */
     enum kvr_status (*finished)(
         void *context, struct kvr_sim_request *request, double now_ms, struct kvr_error *error);
-    /* Every load_every_ms for each worker that is not down. May be NULL. */
+    /* Every load_every_ms, while requests are inside, for each worker that is not down. May be
+     * NULL.
+     */
     enum kvr_status (*load)(void *context, uint32_t worker, double now_ms,
         const struct kvr_sim_load *load, struct kvr_error *error);
     /* A worker's cache changed, see struct kvr_cache_sink. May be NULL. */
