@@ -1,4 +1,4 @@
-#!/bin/sh
+#!/usr/bin/env bash
 # Tokenizers side by side, one pinned core (tokenize_peers.py says how), for the vocabularies named or
 # all of $SHARED/tokenizers that peers have. Peers come from PyPI into build/venv. Then the program,
 # reading and writing NDJSON.
