@@ -85,6 +85,18 @@ void kvr_source_progress(const struct kvr_source *source, uint64_t *read, uint64
     *total = source->total;
 }
 
+size_t kvr_source_descriptors(const struct kvr_source *source, int *descriptors, size_t room)
+{
+    size_t count = 0;
+
+    if (source->main_open && count < room)
+        descriptors[count++] = source->main.descriptor;
+    for (size_t i = 0; i < source->merged_count && count < room; i++)
+        if (!source->merged[i].ended && !source->merged[i].regular)
+            descriptors[count++] = source->merged[i].descriptor;
+    return count;
+}
+
 static bool stopped(const struct kvr_source *source)
 {
     return source->stop && *source->stop;

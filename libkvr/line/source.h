@@ -62,6 +62,10 @@ enum kvr_status kvr_source_next(
 /* Ends the source early as soon as *stop is non-zero (set by a signal handler). */
 void kvr_source_stop_when(struct kvr_source *source, const volatile int *stop);
 
+/* The descriptors whose next bytes the source waits for after before_wait(): for programs that wait
+ * for other things as well, in before_wait(). At most `room` are written; returns how many. */
+size_t kvr_source_descriptors(const struct kvr_source *source, int *descriptors, size_t room);
+
 /* Bytes read from the main inputs so far (compressed bytes for gzip), and their sum where all are
  * regular files, else 0. For progress. */
 void kvr_source_progress(const struct kvr_source *source, uint64_t *read, uint64_t *total);

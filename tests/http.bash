@@ -1,0 +1,47 @@
+# What the bats files of HTTP programs share: mock workers, started and ended by their pids.
+# shellcheck shell=bash
+
+# mock VARIABLE OPTION...: starts a mock worker on a free port, which VARIABLE gets.
+mock() {
+    local -n port_of=$1
+    local out
+    shift
+    out=$(mktemp "$BATS_TEST_TMPDIR/mock.XXXXXX")
+    "$BUILD/mock/mock-worker" "$@" 0 >"$out" 2>/dev/null 3>&- &
+    echo $! >>"$BATS_TEST_TMPDIR/pids"
+    wait_for "[ -s '$out' ]"
+    # shellcheck disable=SC2034
+    port_of=$(head -n 1 "$out")
+}
+
+# wait_for COMMAND: until it succeeds, at most ten seconds.
+wait_for() {
+    local i
+    for ((i = 0; i < 200; i++)); do
+        eval "$1" >/dev/null 2>&1 && return 0
+        sleep 0.05
+    done
+    echo "never came: $1" >&2
+    return 1
+}
+
+# stop_all: ends what the test started, by pid.
+stop_all() {
+    local pid
+    [ -e "$BATS_TEST_TMPDIR/pids" ] || return 0
+    while read -r pid; do
+        kill -CONT "$pid" 2>/dev/null
+        kill "$pid" 2>/dev/null
+    done <"$BATS_TEST_TMPDIR/pids"
+    return 0
+}
+
+# count PORT NAME: a counter of a mock worker.
+count() {
+    curl -s --noproxy '*' "http://127.0.0.1:$1/counts" | jq ".$2"
+}
+
+# free_port: a port where nobody listens.
+free_port() {
+    python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'
+}
