@@ -38,9 +38,9 @@ teardown() {
 }
 
 @test "the time to the first token is that of the first content chunk" {
-    mock port --first 60 --gap 40 --tokens 3
+    mock port --first 60 --gap 200 --tokens 3
     kvr-send --url "http://127.0.0.1:$port" --intervals <<<'{"messages":[{"role":"user","content":"hi"}]}' >out
-    run jq -c '.response | [.ttft_ms >= 60, .e2e_ms >= .ttft_ms + 80, (.itl_ms | length), .tpot_ms >= 39]' out
+    run jq -c '.response | [.ttft_ms >= 60, .e2e_ms >= .ttft_ms + 200, (.itl_ms | length), .tpot_ms >= 100]' out
     assert_output '[true,true,2,true]'
     kvr-send --url "http://127.0.0.1:$port" --no-stream <<<'{"prompt":"hi"}' >out
     run jq -c '.response | [.ttft_ms == .e2e_ms, .output_length]' out
@@ -48,19 +48,19 @@ teardown() {
 }
 
 @test "open loop: a slow answer does not hold back the next request" {
-    mock port --first 300
+    mock port --first 1000
     for t in 0 20 40; do echo "{\"timestamp\":$((1000 + t)),\"prompt\":\"x\"}"; done >lines
     run bash -c "time -p kvr-send --url http://127.0.0.1:$port lines"
     assert_success
     elapsed=$(sed -n 's/^real //p' <<<"$output")
-    assert_equal "$(jq -n "$elapsed < 0.7")" true
+    assert_equal "$(jq -n "$elapsed < 2.5")" true
 }
 
 @test "coordinated omission: waiting for room counts from when a request was due" {
     mock port --first 100
     for t in 0 0 0; do echo "{\"timestamp\":$t,\"prompt\":\"x\"}"; done |
         kvr-send -q --url "http://127.0.0.1:$port" --concurrency 1 >out
-    run jq -s -c 'map(.response) | [(.[2].ttft_ms >= 300), (.[2].late_ms >= 200), (.[0].late_ms < 50)]' out
+    run jq -s -c 'map(.response) | [(.[2].ttft_ms >= 300), (.[2].late_ms >= 200), (.[0].late_ms < 150)]' out
     assert_output '[true,true,true]'
     run --separate-stderr kvr-send --url "http://127.0.0.1:$port" --concurrency 1 - < <(
         for t in 0 0; do echo "{\"timestamp\":$t,\"prompt\":\"x\"}"; done)
@@ -71,9 +71,9 @@ teardown() {
     mock port
     for t in 0 1000 2000; do echo "{\"timestamp\":$t,\"prompt\":\"x\"}"; done >lines
     run bash -c "time -p kvr-send --speed 20 --url http://127.0.0.1:$port lines"
-    assert_equal "$(jq -n "$(sed -n 's/^real //p' <<<"$output") | . > 0.09 and . < 1")" true
+    assert_equal "$(jq -n "$(sed -n 's/^real //p' <<<"$output") | . > 0.09 and . < 1.9")" true
     run bash -c "time -p kvr-send --rate 10 --url http://127.0.0.1:$port lines"
-    assert_equal "$(jq -n "$(sed -n 's/^real //p' <<<"$output") | . > 0.19 and . < 1")" true
+    assert_equal "$(jq -n "$(sed -n 's/^real //p' <<<"$output") | . > 0.19 and . < 1.9")" true
 }
 
 @test "each line goes to its worker; without a url it is a bad line" {
