@@ -1,0 +1,510 @@
+#include "net/kv_event_translate.h"
+
+#include "base/grow.h"
+#include "net/kv_event_extra.h"
+#include "net/kv_event_space.h"
+
+#include <endian.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    RUN_LIMIT = 4096,   /* blocks that are told together */
+    TEXT_LIMIT = 1024,  /* bytes of a salt */
+    GROUP_LIMIT = 64,   /* groups whose kind is kept */
+    LOOK_AHEAD = 8,     /* blocks whose slots are fetched ahead */
+    REFERENCES = 65535, /* to a block in a medium, at most */
+};
+
+enum run_kind { RUN_NONE, RUN_STORED, RUN_REMOVED };
+
+struct kvr_kv_translator {
+    struct kvr_kv_translator_options options;
+    struct kvr_kv_sink sink;
+    struct kvr_kv_table blocks;  /* engine's hash -> kvr's */
+    struct kvr_kv_table objects; /* Mooncake's key -> engine's hash, media in references */
+    struct kvr_kv_spaces spaces;
+    struct kvr_kv_decoder decoder;
+    struct kvr_kv_counts counts;
+    uint64_t full_groups, other_groups; /* bits: what kind each is known to be */
+    struct kvr_chain_state chain;       /* for blocks with content */
+    /* the run under way */
+    enum run_kind kind;
+    uint32_t space;
+    struct kvr_kv_run run;
+    uint64_t *ids;
+    uint32_t *tokens;
+    size_t id_room, token_room;
+};
+
+enum kvr_status kvr_kv_translator_create(struct kvr_kv_translator **translator,
+    const struct kvr_kv_translator_options *options, struct kvr_kv_memory *memory,
+    const struct kvr_kv_sink *sink, struct kvr_error *error)
+{
+    struct kvr_kv_translator *made = calloc(1, sizeof *made);
+
+    *translator = made;
+    if (!made)
+        return kvr_error_memory(error);
+    made->options = *options;
+    made->sink = *sink;
+    kvr_kv_table_init(&made->blocks, memory);
+    kvr_kv_table_init(&made->objects, memory);
+    kvr_kv_spaces_init(&made->spaces, memory);
+    return KVR_OK;
+}
+
+void kvr_kv_translator_destroy(struct kvr_kv_translator *translator)
+{
+    if (!translator)
+        return;
+    kvr_kv_table_release(&translator->blocks);
+    kvr_kv_table_release(&translator->objects);
+    kvr_kv_spaces_release(&translator->spaces);
+    kvr_kv_decoder_release(&translator->decoder);
+    kvr_chain_release(&translator->chain);
+    free(translator->ids);
+    free(translator->tokens);
+    free(translator);
+}
+
+const struct kvr_kv_counts *kvr_kv_translator_counts(const struct kvr_kv_translator *translator)
+{
+    return &translator->counts;
+}
+
+size_t kvr_kv_translator_blocks(const struct kvr_kv_translator *translator)
+{
+    return translator->blocks.length;
+}
+
+/* ---- runs ---- */
+
+static void end_run(struct kvr_kv_translator *t)
+{
+    struct kvr_kv_run *run = &t->run;
+
+    if (t->kind == RUN_NONE || !run->count) {
+        t->kind = RUN_NONE;
+        return;
+    }
+    run->worker = t->options.worker;
+    run->ids = t->ids;
+    run->tokens = t->options.tokens && t->kind == RUN_STORED ? t->tokens : NULL;
+    run->space = kvr_kv_spaces_get(&t->spaces, t->space);
+    if (t->kind == RUN_STORED)
+        t->sink.stored(t->sink.context, run);
+    else
+        t->sink.removed(t->sink.context, run);
+    t->kind = RUN_NONE;
+}
+
+/* Goes on with the run under way where one like this is, else begins one. */
+static void begin_run(struct kvr_kv_translator *t, enum run_kind kind, enum kvr_medium medium,
+    uint32_t space, bool has_parent, uint64_t parent)
+{
+    struct kvr_kv_run *run = &t->run;
+    bool goes_on = t->kind == kind && run->medium == medium && t->space == space && run->count &&
+                   run->count < RUN_LIMIT &&
+                   (kind == RUN_REMOVED || (has_parent && t->ids[run->count - 1] == parent));
+
+    if (goes_on)
+        return;
+    end_run(t);
+    *run = (struct kvr_kv_run){.medium = medium, .has_parent = has_parent, .parent = parent};
+    t->kind = kind;
+    t->space = space;
+}
+
+static bool add_to_run(
+    struct kvr_kv_translator *t, uint64_t id, const uint32_t *tokens, size_t token_count)
+{
+    struct kvr_kv_run *run = &t->run;
+    uint64_t *ids = kvr_grow(t->ids, &t->id_room, run->count + 1, sizeof *ids);
+
+    if (!ids)
+        return false;
+    t->ids = ids;
+    if (t->options.tokens && token_count) {
+        uint32_t *room =
+            kvr_grow(t->tokens, &t->token_room, run->token_count + token_count, sizeof *room);
+        if (!room)
+            return false;
+        t->tokens = room;
+        memcpy(room + run->token_count, tokens, token_count * sizeof *tokens);
+        run->token_count += token_count;
+    }
+    ids[run->count++] = id;
+    return true;
+}
+
+static uint64_t wire(const struct kvr_kv_translator *t, uint64_t key, uint64_t hash)
+{
+    return t->options.native ? key : kvr_wire_id(hash);
+}
+
+/* ---- groups ---- */
+
+static bool has(struct kvr_text text, const char *part)
+{
+    return text.text && memmem(text.text, text.length, part, strlen(part)) != NULL;
+}
+
+/* Whether the event's blocks can be reused by prefix alone. */
+static bool full_attention(struct kvr_kv_translator *t, const struct kvr_kv_event *event)
+{
+    uint64_t bit = event->has_group && event->group < GROUP_LIMIT ? UINT64_C(1) << event->group : 0;
+
+    if (event->kind.text || event->sliding) {
+        bool full = !event->sliding && !has(event->kind, "sliding") &&
+                    (has(event->kind, "full") || has(event->kind, "mla") || !event->kind.text);
+        t->full_groups = full ? t->full_groups | bit : t->full_groups & ~bit;
+        t->other_groups = full ? t->other_groups & ~bit : t->other_groups | bit;
+        return full;
+    }
+    if (t->full_groups & bit)
+        return true;
+    return !event->has_group || (event->group == 0 && !(t->other_groups & bit));
+}
+
+/* ---- blocks ---- */
+
+static void drop_space(struct kvr_kv_translator *t, uint32_t space)
+{
+    if (kvr_kv_spaces_get(&t->spaces, space)->holders)
+        return;
+    if (t->space == space)
+        end_run(t);
+    kvr_kv_spaces_drop(&t->spaces, space);
+}
+
+static void forget(struct kvr_kv_translator *t, struct kvr_kv_entry *entry)
+{
+    uint32_t space = entry->space;
+
+    for (int medium = 0; medium < KVR_MEDIUM_COUNT; medium++)
+        if (entry->references[medium])
+            return;
+    kvr_kv_table_remove(&t->blocks, entry);
+    kvr_kv_spaces_get(&t->spaces, space)->holders--;
+    drop_space(t, space);
+}
+
+/* One more reference. False: there are too many. */
+static bool refer(struct kvr_kv_translator *t, struct kvr_kv_entry *entry, enum kvr_medium medium)
+{
+    if (entry->references[medium] == REFERENCES) {
+        t->counts.over_memory_blocks++;
+        return false;
+    }
+    entry->references[medium]++;
+    t->counts.stored_blocks++;
+    return true;
+}
+
+static void remove_block(struct kvr_kv_translator *t, uint64_t key, enum kvr_medium medium)
+{
+    struct kvr_kv_entry *entry = kvr_kv_table_find(&t->blocks, key);
+
+    if (!entry || !entry->references[medium]) {
+        t->counts.unknown_removed++;
+        return;
+    }
+    begin_run(t, RUN_REMOVED, medium, entry->space, false, 0);
+    add_to_run(t, wire(t, key, entry->hash), NULL, 0);
+    t->counts.removed_blocks++;
+    entry->references[medium]--;
+    forget(t, entry);
+}
+
+/* kvr's hash of a block whose parent has `hash`. */
+static uint64_t hash_block(struct kvr_kv_translator *t, uint64_t hash,
+    const struct kvr_kv_extra *extra, const uint32_t *tokens, size_t count)
+{
+    struct kvr_chain_settings settings = {0};
+    uint64_t digest = htole64(hash);
+
+    if (!extra->placed_count)
+        return kvr_block_hash(hash, tokens, count);
+    kvr_chain_resume(&t->chain, (const uint8_t *)&digest, sizeof digest, KVR_KV_EXTRA_BASE);
+    if (kvr_chains[0].block(&settings, &t->chain, tokens, count, extra->placed, extra->placed_count,
+            NULL) != KVR_OK)
+        return ~hash; /* no memory: some hash that nothing else has */
+    memcpy(&digest, t->chain.digest, sizeof digest);
+    return le64toh(digest);
+}
+
+/* Where a stored event goes on from: its parent's, or its own namespace. 0: it cannot be told. */
+static uint32_t find_space(struct kvr_kv_translator *t, const struct kvr_kv_event *event,
+    uint32_t block_size, struct kvr_text salt, uint64_t *hash)
+{
+    const struct kvr_kv_entry *parent =
+        event->has_parent ? kvr_kv_table_find(&t->blocks, event->parent) : NULL;
+    const char *model = t->options.model;
+    struct kvr_kv_space wanted = {
+        .model =
+            event->model.text ? event->model : (struct kvr_text){model, model ? strlen(model) : 0},
+        .lora = event->lora,
+        .salt = event->salt.text ? event->salt : salt,
+        .block_size = block_size,
+    };
+
+    if (parent && kvr_kv_spaces_get(&t->spaces, parent->space)->block_size == block_size) {
+        *hash = parent->hash;
+        return parent->space;
+    }
+    if (event->has_parent && !t->options.native) {
+        t->counts.orphans += event->hash_count;
+        return 0;
+    }
+    uint32_t space = kvr_kv_spaces_find(&t->spaces, &wanted);
+    if (space)
+        *hash = kvr_kv_spaces_get(&t->spaces, space)->seed;
+    else
+        t->counts.over_memory_blocks += event->hash_count;
+    return space;
+}
+
+/* Blocks without tokens (offloaded): those that are known already come to one more medium. */
+static void store_known(struct kvr_kv_translator *t, const struct kvr_kv_event *event)
+{
+    for (size_t i = 0; i < event->hash_count; i++) {
+        uint64_t key = event->hashes[i];
+        struct kvr_kv_entry *entry = kvr_kv_table_find(&t->blocks, key);
+        if (!entry) {
+            t->counts.tokenless_blocks++;
+            continue;
+        }
+        if (!refer(t, entry, event->medium))
+            continue;
+        /* What came before it is not said: each block stands alone. */
+        end_run(t);
+        begin_run(t, RUN_STORED, event->medium, entry->space, false, 0);
+        add_to_run(t, wire(t, key, entry->hash), NULL, 0);
+        end_run(t);
+    }
+}
+
+/* One block of a stored event. False: no more of the event can be kept. */
+static bool store_block(struct kvr_kv_translator *t, uint64_t key, uint64_t hash, uint32_t space,
+    enum kvr_medium medium, const uint32_t *tokens, size_t token_count)
+{
+    bool inserted;
+    struct kvr_kv_entry *entry = kvr_kv_table_insert(&t->blocks, key, space, &inserted);
+
+    if (!entry)
+        return false;
+    if (inserted) {
+        entry->hash = hash;
+        kvr_kv_spaces_get(&t->spaces, space)->holders++;
+    } else if (entry->hash != hash || entry->space != space) {
+        t->counts.clashes++;
+        return true;
+    }
+    if (refer(t, entry, medium))
+        add_to_run(t, wire(t, key, hash), tokens, token_count);
+    return true;
+}
+
+static const char *store_blocks(struct kvr_kv_translator *t, const struct kvr_kv_event *event,
+    enum kvr_medium medium, uint32_t block_size)
+{
+    struct kvr_kv_extra extra;
+    bool first = !event->has_parent;
+    uint64_t hash = 0;
+
+    if (!kvr_kv_extra_open(event, &extra) || !kvr_kv_extra_next(event, first, &extra) ||
+        extra.salt.length > TEXT_LIMIT)
+        return "extra_keys that cannot be understood";
+    uint32_t space = find_space(t, event, block_size, extra.salt, &hash);
+    if (!space)
+        return NULL;
+    begin_run(t, RUN_STORED, medium, space, event->has_parent, wire(t, event->parent, hash));
+    const char *wrong = NULL;
+    for (size_t i = 0; i < event->hash_count; i++) {
+        const uint32_t *tokens = event->token_count ? event->tokens + i * block_size : NULL;
+        size_t token_count = event->token_count ? block_size : 0;
+        if (i + LOOK_AHEAD < event->hash_count)
+            kvr_kv_table_prefetch(&t->blocks, event->hashes[i + LOOK_AHEAD]);
+        if (i && !kvr_kv_extra_next(event, false, &extra)) {
+            wrong = "extra_keys that cannot be understood";
+            break;
+        }
+        hash =
+            t->options.native ? event->hashes[i] : hash_block(t, hash, &extra, tokens, token_count);
+        if (!store_block(t, event->hashes[i], hash, space, medium, tokens, token_count)) {
+            t->counts.over_memory_blocks += event->hash_count - i;
+            break;
+        }
+    }
+    drop_space(t, space);
+    return wrong;
+}
+
+/* What is wrong with the event, or NULL. */
+static const char *stored(struct kvr_kv_translator *t, const struct kvr_kv_event *event)
+{
+    uint64_t block_size = event->block_size;
+
+    if (!full_attention(t, event)) {
+        t->counts.other_group_blocks += event->hash_count;
+        return NULL;
+    }
+    t->counts.unknown_media += event->medium_unknown;
+    if (!event->hash_count)
+        return NULL;
+    bool known = kvr_kv_table_find(&t->blocks, event->hashes[0]) != NULL;
+    if (!event->token_count && (known || !t->options.native || !block_size)) {
+        store_known(t, event);
+        return NULL;
+    }
+    if (!block_size && event->token_count % event->hash_count == 0)
+        block_size = event->token_count / event->hash_count;
+    if (!block_size || block_size > UINT32_MAX ||
+        (event->token_count && event->token_count != event->hash_count * block_size))
+        return "token_ids that are not block_size for each block";
+    return store_blocks(t, event, event->medium, (uint32_t)block_size);
+}
+
+static void removed(struct kvr_kv_translator *t, const struct kvr_kv_event *event)
+{
+    if (!full_attention(t, event)) {
+        t->counts.other_group_blocks += event->hash_count;
+        return;
+    }
+    t->counts.unknown_media += event->medium_unknown;
+    for (size_t i = 0; i < event->hash_count; i++) {
+        if (i + LOOK_AHEAD < event->hash_count)
+            kvr_kv_table_prefetch(&t->blocks, event->hashes[i + LOOK_AHEAD]);
+        remove_block(t, event->hashes[i], event->medium);
+    }
+}
+
+/* ---- Mooncake ---- */
+
+/* The replicas of an object that we know are now in these media. */
+static void update_object(struct kvr_kv_translator *t, struct kvr_kv_entry *object, unsigned media)
+{
+    uint64_t key = object->hash;
+    unsigned were = 0;
+
+    for (int m = 0; m < KVR_MEDIUM_COUNT; m++) {
+        were |= (unsigned)(object->references[m] != 0) << m;
+        object->references[m] = media >> m & 1;
+    }
+    if (!media)
+        kvr_kv_table_remove(&t->objects, object);
+    for (int m = 0; m < KVR_MEDIUM_COUNT; m++) {
+        struct kvr_kv_entry *block = kvr_kv_table_find(&t->blocks, key);
+        if (!block || !(media >> m & 1) || were >> m & 1 || !refer(t, block, m))
+            continue;
+        end_run(t);
+        begin_run(t, RUN_STORED, m, block->space, false, 0);
+        add_to_run(t, wire(t, key, block->hash), NULL, 0);
+        end_run(t);
+    }
+    for (int m = 0; m < KVR_MEDIUM_COUNT; m++)
+        if (were >> m & 1 && !(media >> m & 1))
+            remove_block(t, key, m);
+}
+
+static const char *put(struct kvr_kv_translator *t, struct kvr_kv_event *event)
+{
+    struct kvr_kv_entry *object = kvr_kv_table_find(&t->objects, event->object);
+    bool inserted;
+
+    t->counts.unknown_media += event->medium_unknown;
+    if (object) {
+        update_object(t, object, event->media);
+        return NULL;
+    }
+    if (event->hash_count != 1 || (!event->token_count && !t->options.native))
+        return "an object without a block's hash or tokens";
+    uint64_t key = event->hashes[0], orphans = t->counts.orphans;
+    size_t block_size = event->token_count ? event->token_count : event->block_size;
+    if (!block_size || block_size > UINT32_MAX)
+        return "a block_size out of range";
+    for (int m = 0; m < KVR_MEDIUM_COUNT && t->counts.orphans == orphans; m++) {
+        if (!(event->media >> m & 1))
+            continue;
+        uint64_t before = t->counts.stored_blocks;
+        const char *wrong = store_blocks(t, event, m, (uint32_t)block_size);
+        if (wrong)
+            return wrong;
+        if (t->counts.stored_blocks == before)
+            continue;
+        object = kvr_kv_table_insert(&t->objects, event->object, 1, &inserted);
+        if (!object) {
+            remove_block(t, key, m);
+            t->counts.over_memory_blocks++;
+            return NULL;
+        }
+        object->hash = key;
+        object->references[m] = 1;
+    }
+    return NULL;
+}
+
+/* ---- batches ---- */
+
+static const char *apply(struct kvr_kv_translator *t, struct kvr_kv_event *event)
+{
+    struct kvr_kv_entry *object;
+
+    t->counts.events++;
+    switch (event->type) {
+    case KVR_KV_STORED:
+        return stored(t, event);
+    case KVR_KV_REMOVED:
+        removed(t, event);
+        return NULL;
+    case KVR_KV_CLEARED:
+        kvr_kv_translator_clear(t, NULL);
+        t->counts.cleared++;
+        return NULL;
+    case KVR_KV_PUT:
+        return put(t, event);
+    case KVR_KV_UPDATED:
+        object = kvr_kv_table_find(&t->objects, event->object);
+        if (object)
+            update_object(t, object, event->media);
+        else
+            t->counts.unknown_removed++;
+        return NULL;
+    case KVR_KV_OTHER:
+        t->counts.unknown_events++;
+    }
+    return NULL;
+}
+
+enum kvr_status kvr_kv_translate(
+    struct kvr_kv_translator *translator, struct kvr_kv_batch *batch, struct kvr_error *error)
+{
+    struct kvr_kv_event event;
+    struct kvr_error own = {0};
+    enum kvr_status status, worst = KVR_OK;
+
+    while ((status = kvr_kv_event_next(batch, &translator->decoder, &event, &own)) != KVR_END) {
+        if (status == KVR_OK) {
+            const char *wrong = apply(translator, &event);
+            if (!wrong)
+                continue;
+            status = kvr_error_set(&own, KVR_BAD_INPUT, "%s", wrong);
+        }
+        translator->counts.bad_events++;
+        if (worst == KVR_OK && error)
+            *error = own;
+        worst = status;
+    }
+    end_run(translator);
+    return worst;
+}
+
+void kvr_kv_translator_clear(struct kvr_kv_translator *translator, const char *reason)
+{
+    end_run(translator);
+    kvr_kv_table_release(&translator->blocks);
+    kvr_kv_table_release(&translator->objects);
+    kvr_kv_spaces_release(&translator->spaces);
+    translator->sink.cleared(translator->sink.context, translator->options.worker, reason);
+}
