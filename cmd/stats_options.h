@@ -26,7 +26,7 @@ static const struct kvr_option measure_options[] = {
     {0, "window", KVR_OPTION_TIME_MS, AT(window_ms), "TIME",
         "length of the sliding windows, in event time", "60s", NULL},
     {0, "late", KVR_OPTION_TIME_MS, AT(late_ms), "TIME",
-        "how far a line may lag behind the newest and still count in its window", "5s", NULL},
+        "how far a line may lag behind the newest and still count in its window", "30s", NULL},
     {0, "accuracy", KVR_OPTION_REAL, AT(accuracy), "SHARE", "relative error of the quantiles",
         "0.01", NULL},
     {0, "prefixes", KVR_OPTION_COUNT, AT(prefixes), "N",

@@ -11,7 +11,7 @@ enum { BAR_CELLS = 24, NAME_CELLS = 24 };
 
 #define print kvr_buffer_append_format
 
-/* 12345678 as 12.3 M, and so on; four characters of digits, NaN as a dash. */
+/* 12345678 as 12.3 M, and so on from six digits on; NaN as a dash. */
 static void quantity(struct kvr_buffer *out, double value, int width)
 {
     static const char units[] = " kMGT";
@@ -22,10 +22,8 @@ static void quantity(struct kvr_buffer *out, double value, int width)
         print(out, "%*s", width, "-");
         return;
     }
-    while (fabs(value) >= 99999.5 && unit < 4) {
+    for (bool large = fabs(value) >= 99999.5; large && fabs(value) >= 999.95 && unit < 4; unit++)
         value /= 1000;
-        unit++;
-    }
     int decimals = value == floor(value) && unit == 0 ? 0
                    : fabs(value) >= 100               ? (unit ? 1 : 0)
                    : fabs(value) >= 10                ? 1

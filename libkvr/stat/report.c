@@ -10,7 +10,7 @@ enum kvr_status kvr_report_defaults(struct kvr_report_options *options, struct k
     *options = (struct kvr_report_options){.accuracy = 0.01,
         .block_tokens = 512,
         .window_ms = 60e3,
-        .late_ms = 5e3,
+        .late_ms = 30e3,
         .worker_limit = KVR_PANE_WORKERS - 1,
         .group_limit = 1000,
         .block_limit = 16 << 20,
