@@ -110,7 +110,7 @@ static const struct kvr_option limit_options[] = {
     {0, "max-groups", KVR_OPTION_COUNT, AT(group_limit), "N",
         "further values of --by count as one, (other)", "1000", NULL},
     {0, "max-blocks", KVR_OPTION_COUNT, AT(block_limit), "N",
-        "with more different blocks the ceiling is left out", "16777216", NULL},
+        "with more different blocks the ceiling is left out", "8000000", NULL},
     {0, "max-sessions", KVR_OPTION_COUNT, AT(session_limit), "N",
         "further sessions are neither new nor continued", "4194304", NULL},
     {0, "max-pending", KVR_OPTION_COUNT, AT(pending_limit), "N",

@@ -17,9 +17,13 @@ struct kvr_diagnosis kvr_diagnose(const struct kvr_view *view, bool has_match)
     diagnosis.chosen = prompt > 0 ? (double)counters[KVR_COUNT_CHOSEN_TOKENS] / prompt : NAN;
     if (!has_match) /* best stands for the ceiling: nobody knows who held what */
         diagnosis.best = NAN;
-    if (diagnosis.best > 0)
+    /* One cache alone leaves a router nothing to choose: what it lost, it lost itself. */
+    double reused = kvr_metric_named(view, "token_hit_rate");
+    if (view->load_count <= 1 && !has_match && !isnan(reused))
+        diagnosis.best = diagnosis.chosen = reused;
+    else if (diagnosis.best > 0)
         diagnosis.router = diagnosis.chosen / diagnosis.best;
-    if (diagnosis.ceiling > 0)
+    if (diagnosis.ceiling > 0 && !isnan(diagnosis.best))
         diagnosis.cache = fmin(diagnosis.best / diagnosis.ceiling, 1);
     double could = fmax(diagnosis.ceiling, diagnosis.best);
     if (could < 0.05) {

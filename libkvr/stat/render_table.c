@@ -401,7 +401,7 @@ static void prefixes(struct kvr_buffer *out, const struct kvr_render *render)
             const char *sample = tree->samples.data + node->sample;
             print(out, "  %10u%10u%9d  %s\n", node->tokens, node->requests,
                 __builtin_popcountll(node->workers),
-                kvr_printable(safe, sizeof safe, sample, strlen(sample)));
+                *sample ? kvr_printable(safe, sizeof safe, sample, strlen(sample)) : "-");
         }
         heading(out, "Reuse distance, different blocks between two uses of the same one");
         label(out, "p10 p50 p90 p99");

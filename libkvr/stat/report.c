@@ -13,7 +13,7 @@ enum kvr_status kvr_report_defaults(struct kvr_report_options *options, struct k
         .late_ms = 30e3,
         .worker_limit = KVR_PANE_WORKERS - 1,
         .group_limit = 1000,
-        .block_limit = 16 << 20,
+        .block_limit = 8000000,
         .session_limit = 4 << 20,
         .pending_limit = 1 << 18,
         .ceiling = true};

@@ -39,7 +39,7 @@ struct kvr_report_options {
     struct kvr_expression *by; /* NULL: no groups. Not owned */
 };
 
-/* The defaults: 1 %, 512 tokens, windows of 60 s, 30 s late, 1,024 workers, 1,000 groups, 16
+/* The defaults: 1 %, 512 tokens, windows of 60 s, 30 s late, 1,024 workers, 1,000 groups, 8
  * million blocks, 4 million sessions, 262,144 pending requests, Llama 3.1 8B on an H100. */
 enum kvr_status kvr_report_defaults(struct kvr_report_options *options, struct kvr_error *error);
 

@@ -283,8 +283,8 @@ static void test_rule_files(void **state)
         "{\"name\":\"x\",\"when\":[{\"metric\":\"requests\",\"above\":1}],\"each\":\"pod\"}",
         "{\"name\":\"x\",\"when\":[{\"metric\":\"requests\",\"above\":1}],\"severity\":\"high\"}",
         "{\"name\":\"x\",\"when\":[{\"metric\":\"requests\",\"above\":1}],\"color\":\"red\"}",
-        "{\"name\":\"x\",\"when\":[{\"metric\":\"requests\",\"above\":1}]}\n"
-        "{\"name\":\"x\",\"when\":[{\"metric\":\"requests\",\"above\":1}]}",
+        ("{\"name\":\"x\",\"when\":[{\"metric\":\"requests\",\"above\":1}]}\n"
+         "{\"name\":\"x\",\"when\":[{\"metric\":\"requests\",\"above\":1}]}"),
     };
     static const char good[] =
         "# a remark\n\n  {\"name\":\"a-1\",\"when\":[{\"metric\":\"requests\",\"above\":1}],"

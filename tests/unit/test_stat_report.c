@@ -238,7 +238,7 @@ static void test_late(void **state)
     static const char *const ordered[] = {"{\"timestamp\":0,\"input_length\":10}",
         "{\"timestamp\":9000,\"input_length\":10}", "{\"timestamp\":12000,\"input_length\":10}",
         "{\"timestamp\":70000,\"input_length\":10}"};
-    static const char *const shuffled[] = {ordered[1], ordered[2], ordered[0], ordered[3]};
+    const char *const shuffled[] = {ordered[1], ordered[2], ordered[0], ordered[3]};
     struct kvr_report_options options = plain_options();
 
     (void)state;
