@@ -72,7 +72,7 @@ static bool has_capacity(struct kvr_index *index, struct placing *placing)
         return true;
     if (!to->oldest || is_of_request(index, to->oldest, placing->blocks->count))
         return false;
-    kvr_index_evict_oldest(index, placing->worker);
+    kvr_index_evict_oldest(index, placing->worker, 1);
     placing->did.evicted++;
     return true;
 }
@@ -152,12 +152,13 @@ enum kvr_status kvr_index_place(struct kvr_index *index, uint32_t worker, int64_
         return kvr_error_set(error, KVR_NO_MEMORY, no_room);
     take_run_off(index, &placing);
     if (!insert_missing(index, &placing))
-        status = kvr_error_set(
-            error, KVR_NO_MEMORY, "the prefix index cannot hold a block within its memory bound");
+        status = kvr_error_set(error, KVR_NO_MEMORY, no_room);
     if (placing.beyond)
         forget_lost(index, &placing);
-    for (; to->count > to->limit; placing.did.evicted++)
-        kvr_index_evict_oldest(index, worker);
+    if (to->count > to->limit) {
+        placing.did.evicted += to->count - to->limit;
+        kvr_index_evict_oldest(index, worker, to->count - to->limit);
+    }
     link_request(index, worker, blocks->count);
     kvr_index_watch_expiry(index, worker);
     if (placed)

@@ -298,8 +298,8 @@ static inline void kvr_index_link_newest(
     worker->newest = record;
 }
 
-/* The worker loses its oldest block on the list, and whoever listens is told. */
-void kvr_index_evict_oldest(struct kvr_index *index, uint32_t worker);
+/* The worker loses `count` of its oldest blocks on the list, or all; whoever listens is told. */
+void kvr_index_evict_oldest(struct kvr_index *index, uint32_t worker, size_t count);
 /* At the memory bound: some worker gives up a block, the one who has most first. False when no
  * block is on any list. */
 bool kvr_index_give_up_one(struct kvr_index *index);

@@ -18,6 +18,7 @@
 #include <xxhash.h>
 
 #define FIRST_WORKERS 16u
+#define GROUP 16u /* victims whose cache misses overlap */
 
 enum kvr_status kvr_index_create(
     struct kvr_index **index, const struct kvr_index_options *options, struct kvr_error *error)
@@ -243,27 +244,38 @@ bool kvr_index_worker_is_exact(const struct kvr_index *index, uint32_t worker)
 
 /* ---- losing blocks ---- */
 
-/* Those who lose one block often lose the next ones too: have their lines on the way. */
-static void prefetch_eviction(const struct kvr_index *index, uint32_t next)
+/* The worker loses `count` of its oldest blocks on the list, or all that are there. A group of
+ * victims is found first and its lines asked for, so that their cache misses overlap. */
+static void lose_oldest(struct kvr_index *index, uint32_t worker, size_t count, bool tell)
 {
-    uint32_t after = index->use[next].newer;
+    uint32_t victims[GROUP], length;
 
-    kvr_index_prefetch(index, kvr_index_hash_of(index, next));
-    if (!index->block[next].holders)
-        kvr_index_prefetch(index, index->block[next].key);
-    __builtin_prefetch(&index->block[after]);
-    __builtin_prefetch(&index->use[after]);
+    for (; count; count -= length) {
+        uint32_t next = index->workers[worker].oldest;
+        for (length = 0; length < GROUP && length < count && next; length++) {
+            victims[length] = next;
+            __builtin_prefetch(&index->block[next]);
+            next = index->use[next].newer;
+        }
+        for (uint32_t i = 0; i < length; i++) {
+            kvr_index_prefetch(index, kvr_index_hash_of(index, victims[i]));
+            if (!index->block[victims[i]].holders)
+                kvr_index_prefetch(index, index->block[victims[i]].key);
+        }
+        for (uint32_t i = 0; i < length; i++) {
+            if (tell && index->evicted)
+                index->evicted(index->evicted_context, worker, index->block[victims[i]].key);
+            kvr_index_unlink(index, victims[i]);
+            kvr_index_erase(index, victims[i]);
+        }
+        if (!next)
+            return;
+    }
 }
 
-void kvr_index_evict_oldest(struct kvr_index *index, uint32_t worker)
+void kvr_index_evict_oldest(struct kvr_index *index, uint32_t worker, size_t count)
 {
-    uint32_t record = index->workers[worker].oldest;
-
-    prefetch_eviction(index, index->use[record].newer);
-    if (index->evicted && !index->workers[worker].exact)
-        index->evicted(index->evicted_context, worker, index->block[record].key);
-    kvr_index_unlink(index, record);
-    kvr_index_erase(index, record);
+    lose_oldest(index, worker, count, !index->workers[worker].exact);
 }
 
 static void set_limit(struct kvr_index_worker *worker)
@@ -307,20 +319,15 @@ void kvr_index_worker_capacity(
     if (!to->block_size)
         return;
     set_limit(to);
-    while (!to->exact && to->count > to->limit)
-        kvr_index_evict_oldest(index, worker);
+    if (!to->exact && to->count > to->limit)
+        kvr_index_evict_oldest(index, worker, to->count - to->limit);
 }
 
 void kvr_index_worker_clear(struct kvr_index *index, uint32_t worker)
 {
     struct kvr_index_worker *from = &index->workers[worker];
 
-    while (from->oldest) {
-        uint32_t record = from->oldest;
-        prefetch_eviction(index, index->use[record].newer);
-        kvr_index_unlink(index, record);
-        kvr_index_erase(index, record);
-    }
+    lose_oldest(index, worker, from->count, false);
     /* What comes next may have blocks of another size. An exact worker goes on telling, though. */
     from->block_size = 0;
 }
@@ -409,7 +416,7 @@ static void expire_due(struct kvr_index *index)
         uint32_t worker = index->heap[0];
         struct kvr_index_worker *due = &index->workers[worker];
         while (due->oldest && !due->exact && age(index, index->use[due->oldest].stamp) >= ttl)
-            kvr_index_evict_oldest(index, worker);
+            kvr_index_evict_oldest(index, worker, 1);
         if (due->oldest && !due->exact) {
             due->heap_stamp = index->use[due->oldest].stamp;
         } else {
@@ -429,8 +436,8 @@ void kvr_index_advance(struct kvr_index *index, int64_t now_ms)
         /* A leap over everything's end. Stamps are modulo 2^32 and could not tell it from a step.
          */
         for (uint32_t i = 0; i < index->worker_top; i++)
-            while (!index->workers[i].exact && index->workers[i].oldest)
-                kvr_index_evict_oldest(index, i);
+            if (!index->workers[i].exact)
+                kvr_index_evict_oldest(index, i, index->workers[i].count);
         for (; index->heap_length; index->heap_length--)
             index->workers[index->heap[index->heap_length - 1]].in_heap = false;
     }
@@ -452,14 +459,14 @@ bool kvr_index_give_up_one(struct kvr_index *index)
             index->giver = 0;
         worker = &index->workers[index->giver];
         if (worker->oldest && worker->count > share) {
-            kvr_index_evict_oldest(index, index->giver);
+            kvr_index_evict_oldest(index, index->giver, 1);
             return true;
         }
         index->giver++;
     }
     for (uint32_t i = 0; i < index->worker_top; i++)
         if (index->workers[i].oldest) {
-            kvr_index_evict_oldest(index, i);
+            kvr_index_evict_oldest(index, i, 1);
             return true;
         }
     return false;
