@@ -139,7 +139,7 @@ static void cut_pieces(struct run *run, size_t length)
 
 void kvr_chat_cut_end(struct run *run, struct kvr_chat_work *work)
 {
-    struct text rendered = {.data = run->out->data + run->out_start,
+    struct text rendered = {.data = run->out->data ? run->out->data + run->out_start : "",
         .length = run->out->length - run->out_start,
         .points = SIZE_MAX};
     const struct text *wanted = kvr_text_strip(run, work->continued, NULL);

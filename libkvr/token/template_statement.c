@@ -66,7 +66,7 @@ struct text *kvr_capture_end(struct run *run, struct capture capture)
 {
     size_t length = run->out->length - run->out_start - capture.length;
     size_t count = run->piece_count - capture.piece_count;
-    const struct kvr_template_range *pieces = run->pieces + capture.piece_count;
+    const struct kvr_template_range *pieces = count ? run->pieces + capture.piece_count : NULL;
     struct text *text;
     kvr_run_check_items(run);
     run->odd_item = capture.odd_item;
