@@ -96,7 +96,7 @@ check: deps
 
 demo: deps
 	@$(MAKE) --no-print-directory all
-	@SHARED='$(SHARED)' tests/demo
+	@SHARED='$(SHARED)' tests/demo $(BUILD)/demo.png
 
 bench: deps
 	@$(MAKE) --no-print-directory all bench-programs

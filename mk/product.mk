@@ -40,6 +40,7 @@ INSTALLED_DATA := $(wildcard data/*)
 
 # What kvr demo runs.
 DEMO := tests/demo tests/data/mooncake_conversation_1k.jsonl.gz
+EXAMPLES := $(wildcard examples/*)
 
 install: all completions
 	install -d $(DESTDIR)$(bindir) $(DESTDIR)$(datadir) $(DESTDIR)$(mandir)/man1 $(DESTDIR)$(mandir)/man5 $(DESTDIR)$(mandir)/man7
@@ -50,6 +51,8 @@ install: all completions
 	    install -m 644 $(BUILD)/completions/$$program.bash $(DESTDIR)$(prefix)/share/bash-completion/completions/$$program && \
 	    install -m 644 $(BUILD)/completions/_$$program $(DESTDIR)$(prefix)/share/zsh/site-functions/_$$program && \
 	    install -m 644 $(BUILD)/completions/$$program.fish $(DESTDIR)$(prefix)/share/fish/vendor_completions.d/$$program.fish || exit; done
+	install -d $(DESTDIR)$(datadir)/examples
+	for file in $(EXAMPLES); do install -m 755 $$file $(DESTDIR)$(datadir)/examples/ || exit; done
 	install -m 755 tests/demo $(DESTDIR)$(datadir)/
 	install -m 644 tests/data/mooncake_conversation_1k.jsonl.gz $(DESTDIR)$(datadir)/
 	for file in $(INSTALLED_DATA); do install -m 644 $$file $(DESTDIR)$(datadir)/ || exit; done
@@ -60,4 +63,5 @@ uninstall:
 	for program in $(TABLED); do rm -f $(DESTDIR)$(prefix)/share/bash-completion/completions/$$program \
 	    $(DESTDIR)$(prefix)/share/zsh/site-functions/_$$program $(DESTDIR)$(prefix)/share/fish/vendor_completions.d/$$program.fish; done
 	for file in $(notdir $(INSTALLED_DATA) $(DEMO)); do rm -f $(DESTDIR)$(datadir)/$$file; done
-	rmdir $(DESTDIR)$(datadir) 2>/dev/null || true
+	for file in $(notdir $(EXAMPLES)); do rm -f $(DESTDIR)$(datadir)/examples/$$file; done
+	rmdir $(DESTDIR)$(datadir)/examples $(DESTDIR)$(datadir) 2>/dev/null || true

@@ -21,9 +21,12 @@ load helper
     [ -s "$root/share/man/man7/kvr-stream.7" ]
     run "$root/bin/kvr" help
     assert_output --partial "find the longest reusable prefix on every worker"
-    run "$root/bin/kvr" demo
+    run env -u SHARED "$root/bin/kvr" demo "$BATS_TEST_TMPDIR/demo.png"
     assert_success
-    assert_output --regexp 'cache-aware +1000 '
+    assert_output --regexp '1000 requests of'
+    assert_output --regexp 'cache-aware +[0-9.]+ % '
+    assert_output --regexp 'picture: .*demo.png'
+    [ -s "$BATS_TEST_TMPDIR/demo.png" ]
     make -s uninstall DESTDIR="$BATS_TEST_TMPDIR/root" prefix=/usr
     run find "$root" -type f
     assert_output ""
