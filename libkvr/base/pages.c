@@ -5,7 +5,7 @@
 
 #define SMALL_PAGE_BYTES ((size_t)4096)
 #define HUGE_PAGE_BYTES ((size_t)2 << 20)
-#define HUGE_FROM_BYTES (16 * HUGE_PAGE_BYTES) /* so that rounding costs little */
+#define HUGE_FROM_BYTES (2 * HUGE_PAGE_BYTES)
 
 size_t kvr_pages_round(size_t bytes)
 {

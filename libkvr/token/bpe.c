@@ -56,15 +56,16 @@ void kvr_bpe_scratch_release(struct kvr_bpe_scratch *scratch)
     memset(scratch, 0, sizeof *scratch);
 }
 
-static bool compatible(const struct kvr_vocabulary *v, uint32_t x, uint32_t y)
+/* Whether x, y are compatible. x_longest: x is the longest token at its place in the text; then no
+ * token is x and y joined, and their pair need not be looked for. */
+static bool compatible(const struct kvr_vocabulary *v, uint32_t x, uint32_t y, bool x_longest)
 {
     uint32_t limit = UINT32_MAX;
 
+    if (!x_longest && kvr_pair_find(v, x, y) != KVR_NO_TOKEN)
+        return false;
     for (;;) {
         const struct kvr_token_record *left = &v->records[x], *right = &v->records[y];
-        uint32_t merged = kvr_pair_find(v, x, y);
-        if (merged != KVR_NO_TOKEN && v->records[merged].order < limit)
-            return false;
         if (left->order > right->order) {
             limit = left->order;
             x = left->right;
@@ -74,11 +75,19 @@ static bool compatible(const struct kvr_vocabulary *v, uint32_t x, uint32_t y)
         } else {
             return true;
         }
+        uint32_t merged = kvr_pair_find(v, x, y);
+        if (merged != KVR_NO_TOKEN && v->records[merged].order < limit)
+            return false;
     }
 }
 
-static uint32_t longest_token(const uint64_t *trie, const uint8_t *text, const uint8_t *end)
+/* The longest token that text starts with; its length in *length. */
+static inline uint32_t longest_token(
+    const struct kvr_vocabulary *v, const uint8_t *text, const uint8_t *end, size_t *length)
 {
+    const uint64_t *trie = v->trie;
+    const struct kvr_token_record *records = v->records; /* asked for ahead of compatible() */
+    const uint8_t *start = text;
     uint32_t found = KVR_NO_TOKEN;
     uint64_t unit = trie[0];
 
@@ -87,8 +96,11 @@ static uint32_t longest_token(const uint64_t *trie, const uint8_t *text, const u
         unit = trie[KVR_TRIE_BASE(unit) ^ byte];
         if (KVR_TRIE_LABEL(unit) != byte)
             break;
-        if (KVR_TRIE_TOKEN(unit) != KVR_NO_TOKEN)
+        if (KVR_TRIE_TOKEN(unit) != KVR_NO_TOKEN) {
             found = KVR_TRIE_TOKEN(unit);
+            *length = (size_t)(text - start);
+            __builtin_prefetch(&records[found]);
+        }
     }
     return found;
 }
@@ -115,10 +127,11 @@ static size_t encode_known(const struct kvr_vocabulary *v, struct kvr_bpe_scratc
     const uint8_t *text, size_t length, struct kvr_ids *ids)
 {
     const uint8_t *end = text + length;
-    size_t first = ids->count, at = 0;
-    uint32_t next = longest_token(v->trie, text, end);
+    size_t first = ids->count, at = 0, size = 0;
+    uint32_t next = longest_token(v, text, end, &size);
+    bool longest = true, last_longest = false; /* of next, and of the token before it */
 
-    if (next != KVR_NO_TOKEN && kvr_token_length(v, next) == length) {
+    if (next != KVR_NO_TOKEN && size == length) {
         kvr_ids_push(ids, next);
         return length;
     }
@@ -129,32 +142,84 @@ static size_t encode_known(const struct kvr_vocabulary *v, struct kvr_bpe_scratc
     while (next != KVR_NO_TOKEN && !ids->failed) {
         bool start = ids->count == first;
         uint32_t last = start ? KVR_NO_TOKEN : ids->data[ids->count - 1];
-        do {
-            size_t stop = at + kvr_token_length(v, next);
+        for (;;) {
+            size_t stop = at + size;
             if (!(scratch->dead[stop / 64] >> stop % 64 & 1) &&
-                (start || compatible(v, last, next)))
+                (start || compatible(v, last, next, last_longest)))
                 break;
             next = v->records[next].shorter;
-        } while (next != KVR_NO_TOKEN);
+            if (next == KVR_NO_TOKEN)
+                break;
+            size = kvr_token_length(v, next);
+            longest = false;
+        }
         if (next != KVR_NO_TOKEN) {
             kvr_ids_push(ids, next);
-            at += kvr_token_length(v, next);
-            next = longest_token(v->trie, text + at, end);
+            at += size;
+            last_longest = longest;
+            longest = true;
+            next = at < length ? longest_token(v, text + at, end, &size) : KVR_NO_TOKEN;
         } else if (!start) {
             scratch->dead[at / 64] |= UINT64_C(1) << at % 64;
             ids->count--;
-            at -= kvr_token_length(v, last);
+            size = kvr_token_length(v, last);
+            at -= size;
+            last_longest = false;
             next = last; /* its end is dead now: a shorter one follows */
         }
     }
     return at;
 }
 
+/*
+ * Short pieces are merged after all. A walk down the trie is a chain of look-ups in megabytes; what
+ * merging reads lies in a few hundred KiB: a table of byte pairs, the filters, the hot pairs. For
+ * some 32 symbols that outweighs its quadratic search for the lowest order. Ids stand for orders
+ * here (KVR_VOCABULARY_IDS_IN_ORDER), so a pair's token is all that need be known of it.
+ */
+#define SHORT_SYMBOLS 32
+
+static void merge_short(
+    const struct kvr_vocabulary *v, const uint8_t *piece, uint32_t count, struct kvr_ids *ids)
+{
+    uint32_t tokens[SHORT_SYMBOLS], merged[SHORT_SYMBOLS];
+
+    for (uint32_t i = 0; i < count; i++)
+        tokens[i] = v->byte_ids[piece[i]];
+    for (uint32_t i = 0; i + 1 < count; i++)
+        merged[i] = v->byte_pairs[piece[i] << 8 | piece[i + 1]];
+    while (count > 1) {
+        uint32_t lowest = KVR_NO_TOKEN, at = 0;
+        for (uint32_t i = 0; i + 1 < count; i++) {
+            at = merged[i] < lowest ? i : at;
+            lowest = merged[i] < lowest ? merged[i] : lowest;
+        }
+        if (lowest == KVR_NO_TOKEN)
+            break;
+        count--;
+        tokens[at] = lowest;
+        for (uint32_t i = at + 1; i < count; i++) {
+            tokens[i] = tokens[i + 1];
+            merged[i - 1] = merged[i];
+        }
+        if (at)
+            merged[at - 1] = kvr_pair_find(v, tokens[at - 1], lowest);
+        if (at + 1 < count)
+            merged[at] = kvr_pair_find(v, lowest, tokens[at + 1]);
+    }
+    if (kvr_ids_reserve(ids, count)) {
+        memcpy(ids->data + ids->count, tokens, count * sizeof *tokens);
+        ids->count += count;
+    }
+}
+
 static bool symbol_is_known(const struct kvr_vocabulary *v, const uint8_t *symbol, size_t length)
 {
+    size_t size;
+
     if (v->header->model == KVR_MODEL_BYTE_BPE)
         return v->byte_ids[*symbol] != KVR_NO_TOKEN;
-    return longest_token(v->trie, symbol, symbol + length) != KVR_NO_TOKEN;
+    return longest_token(v, symbol, symbol + length, &size) != KVR_NO_TOKEN;
 }
 
 static unsigned symbol_length(
@@ -230,6 +295,11 @@ void kvr_bpe_encode(const struct kvr_vocabulary *v, struct kvr_bpe_scratch *scra
     const uint8_t *piece, size_t length, struct kvr_ids *ids)
 {
     bool irregular = v->header->special_flags & KVR_VOCABULARY_IRREGULAR, unknown = false;
+
+    if (length <= SHORT_SYMBOLS && v->header->special_flags & KVR_VOCABULARY_SHORT_MERGES) {
+        merge_short(v, piece, (uint32_t)length, ids);
+        return;
+    }
     bool vanish = v->header->unknown_id == KVR_NO_TOKEN &&
                   !(v->header->special_flags & KVR_VOCABULARY_BYTE_FALLBACK);
 

@@ -12,9 +12,8 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#define IMAGE_VERSION                                                                              \
-    3 /* of the layout and of what loaders make of a file; any change: one more                    \
-       */
+/* Of the layout and of what loaders make of a file; any change of these: one more. */
+#define IMAGE_VERSION 1
 
 void kvr_image_key_of(struct kvr_image_key *key, const char *path, const struct stat *info)
 {

@@ -33,9 +33,12 @@ static bool indexes_are_inside(const struct kvr_vocabulary *v)
         if (r->shorter != KVR_NO_TOKEN && r->shorter >= count)
             return false;
     }
-    for (uint32_t i = 0; i < h->pair_slots; i++)
-        if (v->pairs[i] != UINT64_MAX && (v->pairs[i] & (KVR_TOKEN_LIMIT - 1)) >= count)
-            return false;
+    for (int k = 0; k < 2; k++) {
+        const uint64_t *pairs = k ? v->cold.pairs : v->hot.pairs;
+        for (uint32_t i = 0; i < h->pair_slots[k]; i++)
+            if (pairs[i] != UINT64_MAX && (pairs[i] & (KVR_TOKEN_LIMIT - 1)) >= count)
+                return false;
+    }
     for (uint32_t i = 0; i < h->merge_slots; i++)
         if (v->merges[i].order && v->merges[i].result >= count)
             return false;
@@ -45,6 +48,9 @@ static bool indexes_are_inside(const struct kvr_vocabulary *v)
     for (uint32_t i = 0; i < h->trie_units; i++)
         if (KVR_TRIE_BASE(v->trie[i]) >= h->trie_units ||
             (KVR_TRIE_TOKEN(v->trie[i]) != KVR_NO_TOKEN && KVR_TRIE_TOKEN(v->trie[i]) >= count))
+            return false;
+    for (int i = 0; i < 65536; i++)
+        if (v->byte_pairs[i] != KVR_NO_TOKEN && v->byte_pairs[i] >= count)
             return false;
     for (int i = 0; i < 256; i++)
         if (v->byte_ids[i] != KVR_NO_TOKEN && v->byte_ids[i] >= count)
@@ -71,12 +77,15 @@ static bool header_is_sound(const struct kvr_image_header *h, size_t length)
         [KVR_SECTION_TOKEN_BYTES] = h->section[KVR_SECTION_TOKEN_BYTES].length,
         [KVR_SECTION_TOKEN_FLAGS] = h->token_count,
         [KVR_SECTION_RECORDS] = h->token_count * sizeof(struct kvr_token_record),
-        [KVR_SECTION_PAIRS] = h->pair_slots * sizeof(uint64_t),
-        [KVR_SECTION_FILTER] = h->filter_bits / 8,
+        [KVR_SECTION_HOT_PAIRS] = h->pair_slots[0] * sizeof(uint64_t),
+        [KVR_SECTION_PAIRS] = h->pair_slots[1] * sizeof(uint64_t),
+        [KVR_SECTION_HOT_FILTER] = h->filter_bits[0] / 8,
+        [KVR_SECTION_FILTER] = h->filter_bits[1] / 8,
         [KVR_SECTION_MERGES] = h->merge_slots * sizeof(struct kvr_merge),
         [KVR_SECTION_WORDS] = h->word_slots * sizeof(uint64_t),
         [KVR_SECTION_TRIE] = h->trie_units * sizeof(uint64_t),
         [KVR_SECTION_BYTE_IDS] = 256 * sizeof(uint32_t),
+        [KVR_SECTION_BYTE_PAIRS] = 65536 * sizeof(uint32_t),
         [KVR_SECTION_JOINS] = 65536,
         [KVR_SECTION_TEXT] = h->section[KVR_SECTION_TEXT].length,
         [KVR_SECTION_STEPS] = steps * sizeof(struct kvr_step),
@@ -84,11 +93,14 @@ static bool header_is_sound(const struct kvr_image_header *h, size_t length)
 
     if (memcmp(h->magic, "kvrvocab", 8) != 0 || h->header_bytes != sizeof *h ||
         h->image_bytes != length || h->token_count > KVR_TOKEN_LIMIT ||
-        h->model > KVR_MODEL_CHAR_BPE || !is_power_of_two(h->pair_slots) ||
-        !is_power_of_two(h->filter_bits) || h->filter_bits < 64 ||
-        !is_power_of_two(h->merge_slots) || !is_power_of_two(h->word_slots) ||
-        h->trie_units % 256 || !h->trie_units || h->step_first[0] != 0)
+        h->model > KVR_MODEL_CHAR_BPE || !is_power_of_two(h->merge_slots) ||
+        !is_power_of_two(h->word_slots) || h->trie_units % 256 || !h->trie_units ||
+        h->step_first[0] != 0)
         return false;
+    for (int i = 0; i < 2; i++)
+        if (!is_power_of_two(h->pair_slots[i]) || !is_power_of_two(h->filter_bits[i]) ||
+            h->filter_bits[i] < 64)
+            return false;
     for (int i = 0; i < KVR_PIPELINE_COUNT; i++)
         if (h->step_first[i] > h->step_first[i + 1])
             return false;
@@ -114,17 +126,17 @@ enum kvr_status kvr_vocabulary_attach(
         .token_bytes = SECTION(TOKEN_BYTES),
         .token_flags = SECTION(TOKEN_FLAGS),
         .records = SECTION(RECORDS),
-        .pairs = SECTION(PAIRS),
-        .filter = SECTION(FILTER),
+        .hot = {SECTION(HOT_PAIRS), SECTION(HOT_FILTER), h->pair_slots[0] - 1,
+            h->filter_bits[0] - 1},
+        .cold = {SECTION(PAIRS), SECTION(FILTER), h->pair_slots[1] - 1, h->filter_bits[1] - 1},
         .merges = SECTION(MERGES),
         .words = SECTION(WORDS),
         .trie = SECTION(TRIE),
         .byte_ids = SECTION(BYTE_IDS),
+        .byte_pairs = SECTION(BYTE_PAIRS),
         .joins = SECTION(JOINS),
         .text = SECTION(TEXT),
         .steps = SECTION(STEPS),
-        .pair_mask = h->pair_slots - 1,
-        .filter_mask = h->filter_bits - 1,
         .merge_mask = h->merge_slots - 1,
         .word_mask = h->word_slots - 1,
     };

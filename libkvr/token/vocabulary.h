@@ -14,12 +14,13 @@
  *
  *   token_offset[id] .. token_offset[id + 1]   bytes of the token in token_bytes
  *   records[id]     left, right, order of its merge (0: a symbol), longest shorter prefix token
- *   pairs           open addressing, left:21 right:21 merged:21, all ones where empty
- *   filter          a bit a hash of a pair: no bit, no pair. Most neighbours do not merge, and this
- *                   fits the second-level cache where pairs does not
- *   merges          the full list, only if irregular: open addressing by (left, right)
- *   words           open addressing, hash tag:32 id:32: pieces that are one token as a whole
- *   trie            double array over the tokens that merging can reach
+ *   pairs           open addressing, left:21 right:21 merged:21, all ones where empty; the pairs
+ *                   of the first 16384 merges, which most text needs, in a table of their own
+ *   filters         for each of both a bit a hash of a pair: no bit, no pair. Most neighbours do
+ * not merge; filters and the first table fit the second-level cache, the other does not merges the
+ * full list, only if irregular: open addressing by (left, right) words           open addressing,
+ * hash tag:32 id:32: pieces that are one token as a whole trie            double array over the
+ * tokens that merging can reach
  */
 #ifndef KVR_TOKEN_VOCABULARY_H
 #define KVR_TOKEN_VOCABULARY_H
@@ -33,6 +34,7 @@
 
 #define KVR_NO_TOKEN UINT32_MAX
 #define KVR_TOKEN_LIMIT (UINT32_C(1) << 21)
+#define KVR_HOT_MERGES 16384
 
 struct kvr_token_record {
     uint32_t left, right;
@@ -66,12 +68,15 @@ enum kvr_section {
     KVR_SECTION_TOKEN_BYTES,
     KVR_SECTION_TOKEN_FLAGS,
     KVR_SECTION_RECORDS,
+    KVR_SECTION_HOT_PAIRS,
+    KVR_SECTION_HOT_FILTER,
     KVR_SECTION_PAIRS,
     KVR_SECTION_FILTER,
     KVR_SECTION_MERGES,
     KVR_SECTION_WORDS,
     KVR_SECTION_TRIE,
     KVR_SECTION_BYTE_IDS,
+    KVR_SECTION_BYTE_PAIRS,
     KVR_SECTION_JOINS,
     KVR_SECTION_TEXT,
     KVR_SECTION_STEPS,
@@ -102,7 +107,7 @@ struct kvr_image_header {
     uint64_t source_bytes, source_mtime_ns, source_id; /* the file it was made from */
     uint32_t model, token_count;
     uint32_t unknown_id, special_flags; /* KVR_VOCABULARY_* */
-    uint32_t pair_slots, filter_bits, merge_slots, word_slots, trie_units;
+    uint32_t pair_slots[2], filter_bits[2], merge_slots, word_slots, trie_units;
     uint32_t step_first[KVR_PIPELINE_COUNT + 1];
     uint32_t longest_token_bytes;
     struct {
@@ -115,6 +120,8 @@ enum kvr_vocabulary_flag {
     KVR_VOCABULARY_BYTE_FALLBACK = 2,
     KVR_VOCABULARY_FUSE_UNKNOWN = 4,
     KVR_VOCABULARY_IRREGULAR = 8,
+    KVR_VOCABULARY_IDS_IN_ORDER = 32, /* of two merged tokens the lower id has the lower order */
+    KVR_VOCABULARY_SHORT_MERGES = 64, /* ids in order, regular, and all bytes are symbols */
     KVR_VOCABULARY_FOLDED = 16, /* U+2581 stands as ' ' in token_bytes: see vocabulary_source.h */
 };
 
@@ -124,15 +131,19 @@ struct kvr_vocabulary {
     const uint8_t *token_bytes;
     const uint8_t *token_flags;
     const struct kvr_token_record *records;
-    const uint64_t *pairs, *filter;
+    struct kvr_pair_table {
+        const uint64_t *pairs, *filter;
+        uint32_t pair_mask, filter_mask;
+    } hot, cold;
     const struct kvr_merge *merges;
     const uint64_t *words;
     const uint64_t *trie;
-    const uint32_t *byte_ids; /* 256: the token of a byte (symbol or <0xNN>), or KVR_NO_TOKEN */
-    const uint8_t *joins;     /* 65536: some token holds byte p before byte q, at [p << 8 | q] */
+    const uint32_t *byte_ids;   /* 256: the token of a byte (symbol or <0xNN>), or KVR_NO_TOKEN */
+    const uint32_t *byte_pairs; /* 65536: the token that bytes p, q merge to, at [p << 8 | q] */
+    const uint8_t *joins;       /* 65536: some token holds byte p before byte q, at [p << 8 | q] */
     const char *text;
     const struct kvr_step *steps;
-    uint32_t pair_mask, filter_mask, merge_mask, word_mask;
+    uint32_t merge_mask, word_mask;
 };
 
 /* Points into an image of `length` bytes after checking that every section and every index in it
@@ -193,23 +204,38 @@ static inline uint32_t kvr_pair_bit(uint64_t hash)
     return (uint32_t)(hash >> 42) ^ (uint32_t)(hash >> 25);
 }
 
-/* The token that left and right merge to in some text, or KVR_NO_TOKEN. */
-static inline uint32_t kvr_pair_find(
-    const struct kvr_vocabulary *vocabulary, uint32_t left, uint32_t right)
+static inline bool kvr_pair_may_be(const struct kvr_pair_table *table, uint64_t hash)
 {
-    uint64_t key = (uint64_t)left << 21 | right, hash = kvr_pair_hash(left, right);
-    uint32_t bit = kvr_pair_bit(hash) & vocabulary->filter_mask;
+    uint32_t bit = kvr_pair_bit(hash) & table->filter_mask;
 
-    if (!(vocabulary->filter[bit / 64] >> bit % 64 & 1))
-        return KVR_NO_TOKEN;
-    for (uint32_t slot = kvr_pair_slot(hash) & vocabulary->pair_mask;;
-         slot = (slot + 1) & vocabulary->pair_mask) {
-        uint64_t entry = vocabulary->pairs[slot];
+    return table->filter[bit / 64] >> bit % 64 & 1;
+}
+
+static inline uint32_t kvr_pair_look_up(
+    const struct kvr_pair_table *table, uint64_t hash, uint64_t key)
+{
+    for (uint32_t slot = kvr_pair_slot(hash) & table->pair_mask;;
+         slot = (slot + 1) & table->pair_mask) {
+        uint64_t entry = table->pairs[slot];
         if (entry >> 21 == key)
             return (uint32_t)(entry & (KVR_TOKEN_LIMIT - 1));
         if (entry == UINT64_MAX)
             return KVR_NO_TOKEN;
     }
+}
+
+/* The token that left and right merge to in some text, or KVR_NO_TOKEN. */
+static inline uint32_t kvr_pair_find(
+    const struct kvr_vocabulary *vocabulary, uint32_t left, uint32_t right)
+{
+    uint64_t key = (uint64_t)left << 21 | right, hash = kvr_pair_hash(left, right);
+    uint32_t merged = KVR_NO_TOKEN;
+
+    if (kvr_pair_may_be(&vocabulary->hot, hash))
+        merged = kvr_pair_look_up(&vocabulary->hot, hash, key);
+    if (merged == KVR_NO_TOKEN && kvr_pair_may_be(&vocabulary->cold, hash))
+        merged = kvr_pair_look_up(&vocabulary->cold, hash, key);
+    return merged;
 }
 
 /* A unit of a double array: base:27 label:9 token + 1:28. The child of a node for byte b is at
