@@ -5,7 +5,7 @@
 
 #define SMALL_PAGE_BYTES ((size_t)4096)
 #define HUGE_PAGE_BYTES ((size_t)2 << 20)
-#define HUGE_FROM_BYTES (2 * HUGE_PAGE_BYTES)
+#define HUGE_FROM_BYTES (16 * HUGE_PAGE_BYTES) /* so that rounding costs little */
 
 size_t kvr_pages_round(size_t bytes)
 {
@@ -34,12 +34,12 @@ static void *reserve_aligned(size_t bytes)
     return (void *)aligned;
 }
 
-static void *map_new(size_t bytes)
+static void *map_new(size_t bytes, bool huge)
 {
     int flags = MAP_PRIVATE | MAP_ANONYMOUS;
     void *at = NULL, *data;
 
-    if (bytes >= HUGE_FROM_BYTES) {
+    if (huge || bytes >= HUGE_FROM_BYTES) {
         at = reserve_aligned(bytes);
         if (at == MAP_FAILED)
             return MAP_FAILED;
@@ -74,14 +74,17 @@ bool kvr_pages_grow(struct kvr_pages *pages, size_t bytes)
 
     if (bytes <= pages->size_bytes)
         return true;
-    bytes = kvr_pages_round(bytes);
+    bool early = pages->random && !pages->data && bytes >= 2 * HUGE_PAGE_BYTES;
+    bytes = early ? (bytes + HUGE_PAGE_BYTES - 1) & ~(HUGE_PAGE_BYTES - 1) : kvr_pages_round(bytes);
     if (bytes > SIZE_MAX - 2 * HUGE_PAGE_BYTES)
         return false;
-    data = pages->data ? map_larger(pages->data, pages->size_bytes, bytes) : map_new(bytes);
+    data = early         ? map_new(bytes, true)
+           : pages->data ? map_larger(pages->data, pages->size_bytes, bytes)
+                         : map_new(bytes, false);
     if (data == MAP_FAILED)
         return false;
     /* Advice only: where huge pages are switched off nothing is lost but speed. */
-    if (bytes >= HUGE_FROM_BYTES)
+    if (early || bytes >= HUGE_FROM_BYTES)
         (void)madvise(data, bytes, MADV_HUGEPAGE);
 #ifdef MADV_POPULATE_WRITE
     /* One call for the new pages instead of a fault for each of them. */

@@ -14,6 +14,7 @@
 struct kvr_pages {
     void *data;        /* NULL while nothing is held */
     size_t size_bytes; /* what is mapped: at least what was asked for, a multiple of a page */
+    bool random;       /* may be set first: read at random, so huge pages from 4 MiB on */
 };
 
 /* Makes size_bytes at least `bytes`. What was there stays (data may move), what is new is zero.

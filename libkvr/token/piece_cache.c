@@ -7,6 +7,7 @@ bool kvr_piece_cache_init(struct kvr_piece_cache *cache)
     size_t short_bytes = KVR_SHORT_LINES * sizeof *cache->lines;
 
     memset(cache, 0, sizeof *cache);
+    cache->pages.random = true;
     if (!kvr_pages_grow(
             &cache->pages, short_bytes + KVR_LONG_ENTRIES * sizeof(struct kvr_long_piece)))
         return false;

@@ -168,6 +168,7 @@ enum kvr_status kvr_tokenizer_parse(struct kvr_tokenizer **tokenizer, const void
     *tokenizer = calloc(1, sizeof **tokenizer);
     if (!*tokenizer)
         return kvr_error_memory(error);
+    (*tokenizer)->image.random = true;
     if (strcmp(name, "bytes") == 0 || strcmp(name, "chars") == 0) {
         source.model = name[0] == 'b' ? KVR_MODEL_BYTES : KVR_MODEL_CHARS;
     } else {
@@ -200,6 +201,7 @@ static enum kvr_status load_compiled(struct kvr_tokenizer **tokenizer, const cha
 
     if (!t)
         return kvr_error_memory(error);
+    t->image.random = true;
     if (!kvr_image_cache_read(directory, key, &t->image, &t->image_bytes) ||
         kvr_vocabulary_attach(&t->vocabulary, t->image.data, t->image_bytes, NULL) ||
         finish(t, NULL)) {
