@@ -105,6 +105,16 @@ END
     cmp first second
 }
 
+@test "a pipeline may begin with text" {
+    words() { yes 'lorem ipsum dolor' | head -"$1" | tr '\n' ' '; }
+    printf '{"timestamp":%d,"prompt":"%s","output_length":2}\n' 0 "$(words 200)" 500 "$(words 300)" 900 other >lines
+    run kvr-sim -w 2 --engine vllm -- 'kvr-tokenize | kvr-match | kvr-route' lines
+    assert_success
+    # blocks of 16, so all of the first prompt but its tail is found
+    jq -se '.[1] as $r | $r.block_size == 16 and $r.route.reason == "cache-match" and
+        $r.cache.hit == $r.route.matched and $r.cache.hit > .[0].input_length - 32' <<<"$output"
+}
+
 @test "a session trace is derived from block ids" {
     cat >lines <<'END'
 {"timestamp":0,"input_length":1100,"output_length":2,"hash_ids":[1,2,3]}
@@ -229,6 +239,21 @@ END
     run kvr-sim -w 3 </dev/null
     assert_success
     assert_output ''
+}
+
+# quantiles FILE: the median and the ninth decile of TTFT and the median of e2e, as vidur_peer.py has
+# them, with nothing to be found in any cache.
+quantiles() {
+    gzip -dcf "$1" | jq -c 'del(.hash_ids)' |
+        kvr-sim -w 8 --policy round-robin -c 8000000 --engine-block 512 |
+        jq -sc '(map(.response.ttft_ms) | sort) as $first | (map(.response.e2e_ms) | sort) as $last |
+            [$first[length / 2 | floor], $first[length * 9 / 10 | floor], $last[length / 2 | floor]] | map(round)'
+}
+
+@test "what Vidur 0.0.26 found for the same lengths and costs (tests/bench/vidur_peer.py)" {
+    assert_equal "$(quantiles "$(trace_slice)")" '[759,4943,4893]'
+    [ -e "$SHARED/traces/mooncake_conversation.jsonl.gz" ] || return 0
+    assert_equal "$(quantiles "$SHARED/traces/mooncake_conversation.jsonl.gz")" '[629,4224,4638]'
 }
 
 @test "the whole conversation trace, both ways" {

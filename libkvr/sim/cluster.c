@@ -178,6 +178,9 @@ static enum kvr_status place(
             sim, request, decision.rejected ? KVR_SIM_REJECTED : KVR_SIM_UNAVAILABLE, sim->now_ms);
         return KVR_OK;
     }
+    /* Only now: a pipeline may have cut the prompt into blocks. */
+    if (!sim->options.block_tokens)
+        sim->options.block_tokens = request->block_tokens;
     struct kvr_sim_member *member = sim->members[decision.worker];
     if (member->state == KVR_WORKER_DOWN) {
         queue_failed(sim, request);
@@ -340,8 +343,6 @@ enum kvr_status kvr_sim_submit(
         .first_token_ms = NAN,
     };
     request->sequence.kept = 0;
-    if (!sim->options.block_tokens)
-        sim->options.block_tokens = request->block_tokens;
     if (sim->options.load_every_ms > 0 && !sim->inside)
         sim->next_load_ms = sim->now_ms + sim->options.load_every_ms;
     sim->inside++;

@@ -283,7 +283,11 @@ enum kvr_status kvr_sim_item_reread(struct kvr_sim_reader *reader, struct kvr_si
     const char *text, size_t length, struct kvr_error *error)
 {
     enum kvr_status status = parse(reader, text, length, NULL, error);
+    uint64_t conversation;
 
+    if (status == KVR_OK && !item->continuation && !names_session(&reader->line) &&
+        !reader->route.session)
+        status = follow(reader, &reader->line, &conversation, &item->continuation, error);
     return status == KVR_OK ? fill(reader, item, error) : status;
 }
 
