@@ -19,7 +19,8 @@ struct settings {
     double rate, load_every_ms, timeout_ms, slo_ttft_ms, slo_tbt_ms, slo_gap_ms, slo_share,
         compression;
     double escape_abs, escape_rel, escape_share, drain_ms, load_ttl_ms, lease_ms, mfu;
-    bool events, reject, escape, pull, explain, derive_sessions, json, summary, stream_kv;
+    bool events, reject, escape, pull, explain, derive_sessions, json, summary, stream_kv,
+        cache_events;
 };
 
 #define AT(member) offsetof(struct settings, member)
@@ -81,6 +82,11 @@ static const struct kvr_option load_options[] = {
         "adds `session` to lines that name none, from their block ids", NULL, NULL},
     {0, "load-every", KVR_OPTION_TIME_MS, AT(load_every_ms), "TIME",
         "tells a load line of each worker so often while requests are inside; 0: never", "0", NULL},
+    {0, "cache-events", KVR_OPTION_FLAG, AT(cache_events), NULL,
+        "tells the decisions what the workers' caches store and remove, instead of letting them "
+        "guess "
+        "from placements",
+        NULL, NULL},
     {0, "slo-ttft", KVR_OPTION_TIME_MS, AT(slo_ttft_ms), "TIME",
         "goal for the time to first token, of goodput and of --reject", NULL, NULL},
     {0, "slo-tbt", KVR_OPTION_TIME_MS, AT(slo_tbt_ms), "TIME",
@@ -396,6 +402,7 @@ static enum kvr_status simulate(struct setup *setup, struct kvr_error *error)
         .command = setup->command,
         .patience_ms = settings->timeout_ms,
         .events = settings->events,
+        .cache_events = settings->cache_events,
         .pace = {.rate = settings->rate, .closed = settings->closed},
         .slo = {settings->slo_ttft_ms, settings->slo_tbt_ms, settings->slo_gap_ms},
     };
@@ -461,6 +468,8 @@ static enum kvr_status study(struct setup *setup, struct kvr_error *error)
     const struct kvr_sim_sweep sweep = {
         .study = {.sim = &setup->sim,
             .desk = &setup->desk,
+            .reader = &setup->reader,
+            .cache_events = settings->cache_events,
             .pace = {.rate = settings->rate, .closed = settings->closed},
             .slo = {settings->slo_ttft_ms, settings->slo_tbt_ms, settings->slo_gap_ms}},
         .policies = settings->compare ? settings->compare : settings->policy,

@@ -70,6 +70,21 @@ is_gone() {
     both random '-w 8 --seed 7' "$(trace_slice)" '--seed 7'
 }
 
+@test "cache events: the same bytes, and the index holds what the cache does" {
+    local engine
+    changes >changes.ndjson
+    for engine in block vllm sglang; do
+        both cost "-w 8 -c 200000 --engine $engine --cache-events" "$(trace_slice)" || fail "$engine"
+        both session "-w 4 -c 30000 --engine $engine --cache-events" changes.ndjson || fail "$engine"
+    done
+    # one request at a time: what was matched is what is found, but for the last token of a prompt
+    kvr-sim -w 4 -c 200000 --closed 1 --engine vllm --cache-events "$(trace_slice)" >out
+    jq -se 'all(.route.matched == .cache.hit or (.route.matched == .input_length and .cache.hit == .input_length - 512))
+        and (map(select(.cache.hit > 1000)) | length > 3)' out
+    kvr-sim -w 4 -c 200000 --closed 1 --engine vllm "$(trace_slice)" >guessed
+    jq -se 'any(.route.matched != .cache.hit)' guessed
+}
+
 @test "a pulled prefix is found on the other worker and copied" {
     cat >lines <<'END'
 {"timestamp":0,"input_length":5120,"output_length":2000,"hash_ids":[1,2,3,4,5,6,7,8,9,10]}

@@ -179,21 +179,59 @@ static enum kvr_status match(struct kvr_desk *desk, const struct kvr_blocks *blo
     return KVR_OK;
 }
 
-static enum kvr_status learn(struct kvr_desk *desk, uint32_t worker,
-    const struct kvr_blocks *blocks, int64_t time_ms, struct kvr_error *error)
+/* The index's number of a worker, made where it has none. */
+static enum kvr_status in_index(
+    struct kvr_desk *desk, uint32_t worker, uint32_t *number, struct kvr_error *error)
 {
     enum kvr_status status = KVR_OK;
 
     if (worker >= desk->index_size || desk->index_of[worker] == KVR_NO_WORKER) {
         const char *name = desk->reader.fleet->names[worker];
-        uint32_t in_index;
-        status = kvr_index_worker(desk->index, name, strlen(name), &in_index, error);
-        if (status == KVR_OK)
-            status = tie(desk, worker, in_index, error);
-        if (status != KVR_OK)
-            return status;
+        status = kvr_index_worker(desk->index, name, strlen(name), number, error);
+        return status == KVR_OK ? tie(desk, worker, *number, error) : status;
     }
-    return kvr_index_place(desk->index, desk->index_of[worker], time_ms, blocks, NULL, error);
+    *number = desk->index_of[worker];
+    return KVR_OK;
+}
+
+static enum kvr_status learn(struct kvr_desk *desk, uint32_t worker,
+    const struct kvr_blocks *blocks, int64_t time_ms, struct kvr_error *error)
+{
+    uint32_t number;
+    enum kvr_status status = in_index(desk, worker, &number, error);
+
+    return status == KVR_OK ? kvr_index_place(desk->index, number, time_ms, blocks, NULL, error)
+                            : status;
+}
+
+enum kvr_status kvr_desk_stored(struct kvr_desk *desk, uint32_t worker, enum kvr_medium medium,
+    const struct kvr_blocks *blocks, struct kvr_error *error)
+{
+    uint32_t number;
+    enum kvr_status status = in_index(desk, worker, &number, error);
+
+    return status == KVR_OK ? kvr_index_stored(desk->index, number, medium, blocks, error) : status;
+}
+
+enum kvr_status kvr_desk_removed(struct kvr_desk *desk, uint32_t worker, enum kvr_medium medium,
+    const struct kvr_blocks *blocks, struct kvr_error *error)
+{
+    uint32_t number;
+    enum kvr_status status = in_index(desk, worker, &number, error);
+
+    return status == KVR_OK ? kvr_index_removed(desk->index, number, medium, blocks, error)
+                            : status;
+}
+
+enum kvr_status kvr_desk_cleared(
+    struct kvr_desk *desk, uint32_t worker, enum kvr_medium medium, struct kvr_error *error)
+{
+    uint32_t number;
+    enum kvr_status status = in_index(desk, worker, &number, error);
+
+    if (status == KVR_OK)
+        kvr_index_cleared(desk->index, number, medium);
+    return status;
 }
 
 enum kvr_status kvr_desk_decide(struct kvr_desk *desk, const struct kvr_desk_request *request,
@@ -207,8 +245,9 @@ enum kvr_status kvr_desk_decide(struct kvr_desk *desk, const struct kvr_desk_req
     };
 
     if (route.block_count)
-        text.blocks = (struct kvr_blocks){
-            request->space, route.block_ids, route.block_count, route.block_tokens};
+        text.blocks = (struct kvr_blocks){request->space,
+            request->match_ids ? request->match_ids : route.block_ids, route.block_count,
+            route.block_tokens};
     enum kvr_status status =
         match(desk, &text.blocks, text.time_ms, request->match_tokens, &route.match_count, error);
     if (status != KVR_OK)

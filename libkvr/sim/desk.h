@@ -39,11 +39,24 @@ void kvr_desk_done(struct kvr_desk *desk, double now_ms, uint64_t id);
 void kvr_desk_load(
     struct kvr_desk *desk, double now_ms, uint32_t worker, const struct kvr_load_report *report);
 
+/* What stored, removed and cleared lines say of a worker's cache: from then on the index holds for
+ * it what the events say. ids and space as in struct kvr_desk_request. KVR_BAD_INPUT where the
+ * worker's blocks have another size. */
+enum kvr_status kvr_desk_stored(struct kvr_desk *desk, uint32_t worker, enum kvr_medium medium,
+    const struct kvr_blocks *blocks, struct kvr_error *error);
+enum kvr_status kvr_desk_removed(struct kvr_desk *desk, uint32_t worker, enum kvr_medium medium,
+    const struct kvr_blocks *blocks, struct kvr_error *error);
+enum kvr_status kvr_desk_cleared(
+    struct kvr_desk *desk, uint32_t worker, enum kvr_medium medium, struct kvr_error *error);
+
 /* A request: route as kvr_route_read() fills it with reads_blocks, but for its matches; space and
- * match_tokens are blocks.space and input_tokens as kvr_match_read() gives them. */
+ * match_tokens are blocks.space and input_tokens as kvr_match_read() gives them. Ids with the
+ * namespace folded in may stand for (space, ids): match_ids, then, with the space of no namespace.
+ */
 struct kvr_desk_request {
     struct kvr_route_request route;
     uint64_t space;
+    const uint64_t *match_ids; /* as many as route.block_count; NULL: route.block_ids */
     uint64_t match_tokens;
 };
 

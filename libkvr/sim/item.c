@@ -198,6 +198,8 @@ static enum kvr_status keep_ids(struct kvr_sim_reader *reader, struct kvr_sim_it
             ids[count + i] = ids[i] ^ fold;
         item->request.ids = ids + count;
     }
+    item->desk.space = plain;
+    item->desk.match_ids = item->request.ids;
     item->request.output_ids = ids + 2 * count;
     item->request.output_id_count = 0;
     if (!missing(output)) {
@@ -289,6 +291,16 @@ enum kvr_status kvr_sim_item_reread(struct kvr_sim_reader *reader, struct kvr_si
         !reader->route.session)
         status = follow(reader, &reader->line, &conversation, &item->continuation, error);
     return status == KVR_OK ? fill(reader, item, error) : status;
+}
+
+struct kvr_blocks kvr_sim_blocks(const struct kvr_sim_reader *reader, const struct kvr_sim *sim,
+    uint32_t worker, const uint64_t *ids, size_t count)
+{
+    uint32_t block = kvr_sim_worker_block_tokens(sim, worker);
+    uint64_t plain =
+        kvr_index_space(kvr_matcher_index(reader->matcher), NULL, 0, NULL, 0, NULL, 0, block);
+
+    return (struct kvr_blocks){plain, ids, count, block};
 }
 
 void kvr_sim_item_destroy(struct kvr_sim_item *item)

@@ -72,6 +72,10 @@ void kvr_sim_item_destroy(struct kvr_sim_item *item);
 enum kvr_status kvr_sim_item_reread(struct kvr_sim_reader *reader, struct kvr_sim_item *item,
     const char *text, size_t length, struct kvr_error *error);
 
+/* Ids of a worker's cache as the index takes them, see struct kvr_desk_request. */
+struct kvr_blocks kvr_sim_blocks(const struct kvr_sim_reader *reader, const struct kvr_sim *sim,
+    uint32_t worker, const uint64_t *ids, size_t count);
+
 /* Puts the time in place of the timestamp of a line of ours. */
 enum kvr_status kvr_sim_stamp(
     struct kvr_sim_reader *reader, struct kvr_buffer *line, double now_ms, struct kvr_error *error);

@@ -19,7 +19,9 @@ struct kvr_stage {
     struct kvr_sim_report report;
     struct kvr_sim_pace pace;
     struct kvr_sim_spaces spaces;
-    struct kvr_buffer text, scratch;
+    struct kvr_buffer text, event, scratch; /* event: of caches, told from inside the cluster */
+    enum kvr_status failure;
+    struct kvr_error error;
 };
 
 struct kvr_sim_report *kvr_stage_report(struct kvr_stage *stage)
@@ -32,12 +34,10 @@ const struct kvr_sim *kvr_stage_sim(const struct kvr_stage *stage)
     return stage->sim;
 }
 
-/* Takes an event line (built in stage->text) to the pipeline and, where asked for, to the output.
- */
-static enum kvr_status send_event(struct kvr_stage *stage, bool told, struct kvr_error *error)
+/* Takes event lines to the pipeline and, where asked for, to the output. */
+static enum kvr_status send_text(
+    struct kvr_stage *stage, const struct kvr_buffer *text, bool told, struct kvr_error *error)
 {
-    struct kvr_buffer *text = &stage->text;
-
     if (text->failed)
         return kvr_error_memory(error);
     if (stage->options.events) {
@@ -46,6 +46,11 @@ static enum kvr_status send_event(struct kvr_stage *stage, bool told, struct kvr
     }
     return told && stage->child ? kvr_child_tell(stage->child, text->data, text->length, error)
                                 : KVR_OK;
+}
+
+static enum kvr_status send_event(struct kvr_stage *stage, bool told, struct kvr_error *error)
+{
+    return send_text(stage, &stage->text, told, error);
 }
 
 /* ── decisions ── */
@@ -217,29 +222,78 @@ static enum kvr_status stage_load(void *context, uint32_t worker, double now_ms,
     return send_event(stage, true, error);
 }
 
+/* ── cache events ── */
+
+/* What goes wrong inside a cache's event is told by the next decision or end. */
+static void keep_failure(
+    struct kvr_stage *stage, enum kvr_status status, const struct kvr_error *error)
+{
+    if (stage->failure == KVR_OK && status != KVR_OK) {
+        stage->failure = status;
+        stage->error = *error;
+    }
+}
+
+static enum kvr_status failure(
+    const struct kvr_stage *stage, enum kvr_status status, struct kvr_error *error)
+{
+    if (status == KVR_OK && stage->failure != KVR_OK) {
+        *error = stage->error;
+        status = stage->failure;
+    }
+    return status;
+}
+
 static void stage_stored(void *context, uint32_t worker, enum kvr_medium medium, double now_ms,
     const uint64_t *parent, const uint64_t *ids, size_t count)
 {
     struct kvr_stage *stage = context;
+    struct kvr_error error = {0};
+    enum kvr_status status = KVR_OK;
 
+    if (stage->desk && stage->options.cache_events) {
+        const struct kvr_blocks blocks =
+            kvr_sim_blocks(stage->reader, stage->sim, worker, ids, count);
+        status = kvr_desk_stored(stage->desk, worker, medium, &blocks, &error);
+    }
+    keep_failure(stage, status, &error);
     kvr_sim_tell_stored(
-        stage->sim, &stage->spaces, worker, medium, now_ms, parent, ids, count, stage->out);
+        stage->sim, &stage->spaces, worker, medium, now_ms, parent, ids, count, &stage->event);
+    keep_failure(
+        stage, send_text(stage, &stage->event, stage->options.cache_events, &error), &error);
 }
 
 static void stage_removed(void *context, uint32_t worker, enum kvr_medium medium, double now_ms,
     const uint64_t *ids, size_t count)
 {
     struct kvr_stage *stage = context;
+    struct kvr_error error = {0};
+    enum kvr_status status = KVR_OK;
 
+    if (stage->desk && stage->options.cache_events) {
+        const struct kvr_blocks blocks =
+            kvr_sim_blocks(stage->reader, stage->sim, worker, ids, count);
+        status = kvr_desk_removed(stage->desk, worker, medium, &blocks, &error);
+    }
+    keep_failure(stage, status, &error);
     kvr_sim_tell_removed(
-        stage->sim, &stage->spaces, worker, medium, now_ms, ids, count, stage->out);
+        stage->sim, &stage->spaces, worker, medium, now_ms, ids, count, &stage->event);
+    keep_failure(
+        stage, send_text(stage, &stage->event, stage->options.cache_events, &error), &error);
 }
 
 static void stage_cleared(void *context, uint32_t worker, enum kvr_medium medium, double now_ms)
 {
     struct kvr_stage *stage = context;
+    struct kvr_error error = {0};
+    enum kvr_status status = KVR_OK;
 
-    kvr_sim_tell_cleared(stage->sim, worker, medium, now_ms, stage->out);
+    if (stage->desk && stage->options.cache_events)
+        status = kvr_desk_cleared(stage->desk, worker, medium, &error);
+    keep_failure(stage, status, &error);
+    kvr_sim_tell_cleared(stage->sim, worker, medium, now_ms, &stage->event);
+    keep_failure(
+        stage, send_text(stage, &stage->event, stage->options.cache_events, &error), &error);
 }
 
 /* ── beginning, lines, end ── */
@@ -254,7 +308,7 @@ enum kvr_status kvr_stage_create(const struct kvr_stage_options *options,
         return kvr_error_memory(error);
     struct kvr_sim_calls calls = {
         .context = stage, .decide = stage_decide, .finished = stage_finished, .load = stage_load};
-    if (options->events) {
+    if (options->events || options->cache_events) {
         calls.stored = stage_stored;
         calls.removed = stage_removed;
         calls.cleared = stage_cleared;
@@ -293,6 +347,7 @@ void kvr_stage_destroy(struct kvr_stage *stage)
     kvr_sim_report_release(&stage->report);
     kvr_sim_spaces_release(&stage->spaces);
     kvr_buffer_release(&stage->text);
+    kvr_buffer_release(&stage->event);
     kvr_buffer_release(&stage->scratch);
     free(stage);
 }
@@ -381,7 +436,7 @@ static enum kvr_status request_line(
     status = kvr_sim_item_create(stage->reader, line, now_ms, &item, error);
     if (status != KVR_OK)
         return status;
-    if (stage->options.events)
+    if (stage->options.events || stage->options.cache_events)
         kvr_sim_spaces_note(&stage->spaces, line, item);
     item->request.arrival_ms = now_ms;
     list(stage, item);
@@ -392,9 +447,9 @@ enum kvr_status kvr_stage_line(
     struct kvr_stage *stage, const struct kvr_line *line, struct kvr_error *error)
 {
     if (!kvr_line_is_event(line))
-        return request_line(stage, line, error);
+        return failure(stage, request_line(stage, line, error), error);
     if (kvr_value_is(kvr_line_get(line, KVR_NAME_EVENT), "worker"))
-        return worker_line(stage, line, error);
+        return failure(stage, worker_line(stage, line, error), error);
     kvr_line_pass(line, stage->out);
     return KVR_OK;
 }
@@ -405,7 +460,8 @@ enum kvr_status kvr_stage_end(struct kvr_stage *stage, struct kvr_error *error)
 
     while ((status = kvr_sim_next(stage->sim, error)) == KVR_OK)
         ;
-    if (status != KVR_END)
+    status = failure(stage, status == KVR_END ? KVR_OK : status, error);
+    if (status != KVR_OK)
         return beyond_line(status, error);
     struct kvr_child *child = stage->child;
     stage->child = NULL;

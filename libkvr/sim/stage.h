@@ -21,6 +21,7 @@ struct kvr_stage_options {
     const char *command;                 /* the pipeline */
     double patience_ms;                  /* for one of its answers */
     bool events;                         /* write done, load, stored, removed, cleared lines too */
+    bool cache_events; /* tell who decides of the caches' stored, removed and cleared events */
     struct kvr_sim_pace pace;
     struct kvr_sim_slo slo;
 };

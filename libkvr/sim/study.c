@@ -88,6 +88,9 @@ struct run {
     struct kvr_sim *sim;
     struct kvr_desk *desk;
     struct kvr_sim_report *report;
+    const struct kvr_sim_reader *reader;
+    enum kvr_status failure; /* inside a cache's event */
+    struct kvr_error error;
 };
 
 static enum kvr_status run_decide(void *context, struct kvr_sim_request *request, double now_ms,
@@ -111,7 +114,8 @@ static enum kvr_status run_finished(
     struct run *run = context;
     const struct kvr_sim_item *item = request->context;
 
-    kvr_desk_done(run->desk, now_ms, item->desk.route.id);
+    if (request->result.status != KVR_SIM_REJECTED)
+        kvr_desk_done(run->desk, now_ms, item->desk.route.id);
     return kvr_sim_report_add(run->report, request, item->continuation, error);
 }
 
@@ -125,6 +129,46 @@ static enum kvr_status run_load(void *context, uint32_t worker, double now_ms,
     (void)error;
     kvr_desk_load(run->desk, now_ms, worker, &report);
     return KVR_OK;
+}
+
+static void keep_failure(struct run *run, enum kvr_status status, const struct kvr_error *error)
+{
+    if (run->failure == KVR_OK && status != KVR_OK) {
+        run->failure = status;
+        run->error = *error;
+    }
+}
+
+static void run_stored(void *context, uint32_t worker, enum kvr_medium medium, double now_ms,
+    const uint64_t *parent, const uint64_t *ids, size_t count)
+{
+    struct run *run = context;
+    const struct kvr_blocks blocks = kvr_sim_blocks(run->reader, run->sim, worker, ids, count);
+    struct kvr_error error = {0};
+
+    (void)now_ms;
+    (void)parent;
+    keep_failure(run, kvr_desk_stored(run->desk, worker, medium, &blocks, &error), &error);
+}
+
+static void run_removed(void *context, uint32_t worker, enum kvr_medium medium, double now_ms,
+    const uint64_t *ids, size_t count)
+{
+    struct run *run = context;
+    const struct kvr_blocks blocks = kvr_sim_blocks(run->reader, run->sim, worker, ids, count);
+    struct kvr_error error = {0};
+
+    (void)now_ms;
+    keep_failure(run, kvr_desk_removed(run->desk, worker, medium, &blocks, &error), &error);
+}
+
+static void run_cleared(void *context, uint32_t worker, enum kvr_medium medium, double now_ms)
+{
+    struct run *run = context;
+    struct kvr_error error = {0};
+
+    (void)now_ms;
+    keep_failure(run, kvr_desk_cleared(run->desk, worker, medium, &error), &error);
 }
 
 static enum kvr_status apply(struct run *run, struct kvr_sim_pace *pace,
@@ -186,12 +230,17 @@ static void add_counts(struct kvr_sim_worker_counts *sum, const struct kvr_sim_w
 enum kvr_status kvr_sim_study_run(const struct kvr_sim_study *study,
     const struct kvr_sim_trace *trace, struct kvr_sim_outcome *outcome, struct kvr_error *error)
 {
-    struct run run = {.trace = trace, .report = &outcome->report};
-    const struct kvr_sim_calls calls = {
+    struct run run = {.trace = trace, .report = &outcome->report, .reader = study->reader};
+    struct kvr_sim_calls calls = {
         .context = &run, .decide = run_decide, .finished = run_finished, .load = run_load};
     struct kvr_sim_request *requests = calloc(trace->count + 1, sizeof *requests);
     struct kvr_sim_pace pace = study->pace;
 
+    if (study->cache_events) {
+        calls.stored = run_stored;
+        calls.removed = run_removed;
+        calls.cleared = run_cleared;
+    }
     *outcome = (struct kvr_sim_outcome){0};
     kvr_sim_report_init(&outcome->report, study->slo);
     enum kvr_status status = requests ? KVR_OK : kvr_error_memory(error);
@@ -201,6 +250,10 @@ enum kvr_status kvr_sim_study_run(const struct kvr_sim_study *study,
         status = kvr_sim_create(study->sim, &calls, &run.sim, error);
     if (status == KVR_OK)
         status = feed(&run, &pace, requests, error);
+    if (status == KVR_OK && run.failure != KVR_OK) {
+        *error = run.error;
+        status = run.failure;
+    }
     if (status == KVR_OK) {
         outcome->skew = kvr_sim_skew(run.sim);
         for (uint32_t i = 0; i < kvr_sim_worker_count(run.sim); i++) {

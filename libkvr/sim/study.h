@@ -53,6 +53,8 @@ double kvr_sim_pace_ms(struct kvr_sim_pace *pace, double timestamp_ms);
 struct kvr_sim_study {
     const struct kvr_sim_options *sim;
     const struct kvr_desk_options *desk;
+    const struct kvr_sim_reader *reader; /* that read the trace */
+    bool cache_events;                   /* as in struct kvr_stage_options */
     struct kvr_sim_pace pace;
     struct kvr_sim_slo slo;
 };

@@ -236,41 +236,43 @@ static void write_blocks(const struct kvr_sim *sim, const struct kvr_sim_spaces 
 
 void kvr_sim_tell_stored(const struct kvr_sim *sim, const struct kvr_sim_spaces *spaces,
     uint32_t worker, enum kvr_medium medium, double now_ms, const uint64_t *parent,
-    const uint64_t *ids, size_t count, struct kvr_writer *out)
+    const uint64_t *ids, size_t count, struct kvr_buffer *out)
 {
     uint64_t space = count ? space_of(spaces, ids[0]) : 0;
 
-    begin(&out->buffer, "stored", now_ms);
-    write_blocks(sim, spaces, space, worker, medium, ids, count, &out->buffer);
+    kvr_buffer_clear(out);
+    begin(out, "stored", now_ms);
+    write_blocks(sim, spaces, space, worker, medium, ids, count, out);
     if (parent)
-        add_u64(&out->buffer, "parent", *parent ^ (space ? spaces->folds[space - 1] : 0));
-    kvr_buffer_append_byte(&out->buffer, '}');
-    kvr_writer_line_done(out);
+        add_u64(out, "parent", *parent ^ (space ? spaces->folds[space - 1] : 0));
+    kvr_buffer_append_byte(out, '}');
 }
 
 void kvr_sim_tell_removed(const struct kvr_sim *sim, const struct kvr_sim_spaces *spaces,
     uint32_t worker, enum kvr_medium medium, double now_ms, const uint64_t *ids, size_t count,
-    struct kvr_writer *out)
+    struct kvr_buffer *out)
 {
+    kvr_buffer_clear(out);
     for (size_t from = 0, to; from < count; from = to) {
         uint64_t space = space_of(spaces, ids[from]);
         for (to = from + 1; to < count && space_of(spaces, ids[to]) == space; to++)
             ;
-        begin(&out->buffer, "removed", now_ms);
-        write_blocks(sim, spaces, space, worker, medium, ids + from, to - from, &out->buffer);
-        kvr_buffer_append_byte(&out->buffer, '}');
-        kvr_writer_line_done(out);
+        if (from)
+            kvr_buffer_append_byte(out, '\n');
+        begin(out, "removed", now_ms);
+        write_blocks(sim, spaces, space, worker, medium, ids + from, to - from, out);
+        kvr_buffer_append_byte(out, '}');
     }
 }
 
 void kvr_sim_tell_cleared(const struct kvr_sim *sim, uint32_t worker, enum kvr_medium medium,
-    double now_ms, struct kvr_writer *out)
+    double now_ms, struct kvr_buffer *out)
 {
-    begin(&out->buffer, "cleared", now_ms);
-    kvr_line_add(&out->buffer, "worker");
-    write_name(sim, worker, &out->buffer);
-    kvr_line_add(&out->buffer, "medium");
-    kvr_buffer_append_format(&out->buffer, "\"%s\"", kvr_medium_name(medium));
-    kvr_buffer_append_byte(&out->buffer, '}');
-    kvr_writer_line_done(out);
+    kvr_buffer_clear(out);
+    begin(out, "cleared", now_ms);
+    kvr_line_add(out, "worker");
+    write_name(sim, worker, out);
+    kvr_line_add(out, "medium");
+    kvr_buffer_append_format(out, "\"%s\"", kvr_medium_name(medium));
+    kvr_buffer_append_byte(out, '}');
 }

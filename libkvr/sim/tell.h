@@ -2,7 +2,6 @@
 #ifndef KVR_SIM_TELL_H
 #define KVR_SIM_TELL_H
 
-#include "line/writer.h"
 #include "sim/item.h"
 
 /* The value of `cache`: {"hit":…,"gpu":…,…,"evicted":…}, as kvr-evict's, with what was pulled. */
@@ -37,14 +36,15 @@ void kvr_sim_spaces_release(struct kvr_sim_spaces *spaces);
 void kvr_sim_spaces_note(
     struct kvr_sim_spaces *spaces, const struct kvr_line *line, const struct kvr_sim_item *item);
 
-/* Each writes whole event lines. */
+/* Each replaces *out by event lines, more than one only where namespaces are mixed, with newlines
+ * between but none at the end. */
 void kvr_sim_tell_stored(const struct kvr_sim *sim, const struct kvr_sim_spaces *spaces,
     uint32_t worker, enum kvr_medium medium, double now_ms, const uint64_t *parent,
-    const uint64_t *ids, size_t count, struct kvr_writer *out);
+    const uint64_t *ids, size_t count, struct kvr_buffer *out);
 void kvr_sim_tell_removed(const struct kvr_sim *sim, const struct kvr_sim_spaces *spaces,
     uint32_t worker, enum kvr_medium medium, double now_ms, const uint64_t *ids, size_t count,
-    struct kvr_writer *out);
+    struct kvr_buffer *out);
 void kvr_sim_tell_cleared(const struct kvr_sim *sim, uint32_t worker, enum kvr_medium medium,
-    double now_ms, struct kvr_writer *out);
+    double now_ms, struct kvr_buffer *out);
 
 #endif
