@@ -6,19 +6,23 @@
 #
 # Coupled workers are shown three ways: whole prompts in one step, as vLLM did then; chunks of 2048;
 # chunks of 512. TBT is read two ways: a request's mean time between tokens, and its longest.
+# LONGER=32768 keeps only the requests with so many prompt tokens, RATES=rate=1:16:1 then.
 #   examples/pools.sh [TRACE]
 set -eu
 PATH=$(cd "$(dirname "$0")/.." && pwd)/build/bin:$PATH
 trace=${1:-../shared/traces/mooncake_conversation.jsonl.gz}
 options="--model llama-3.1-70b --gpu 8xa100 --link 92GB/s --slo-ttft 30s"
 rates=${RATES:-rate=0.25:4:0.25}
+kept=$(mktemp)
+trap 'rm -f "$kept"' EXIT
+gzip -dcf "$trace" | jq -c --argjson least "${LONGER:-0}" 'select(.input_length >= $least)' >"$kept"
 
 # sweep TITLE OPTION...: the last columns of the sweep.
 sweep() {
     title=$1
     shift
     # shellcheck disable=SC2086
-    kvr-sim -w 20 $options "$@" --sweep "$rates" "$trace" | awk -v title="$title" 'NR > 1 {
+    kvr-sim -w 20 $options "$@" --sweep "$rates" "$kept" | awk -v title="$title" 'NR > 1 {
         highest = $(NF - 1) == "below" ? "below " $NF : $(NF - 2)
         printf "%-34s %-14s %12s %12s\n", title, $1, highest, $(NF - 1) == "below" ? "" : $NF }'
 }
