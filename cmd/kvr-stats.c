@@ -73,7 +73,8 @@ static enum kvr_status make_report(
     options.block_limit = settings->block_limit;
     options.session_limit = settings->session_limit;
     options.pending_limit = settings->pending_limit;
-    options.ceiling = !settings->no_ceiling;
+    options.brief = settings->brief;
+    options.ceiling = !settings->no_ceiling && !settings->brief;
     options.prefixes = settings->prefixes != 0;
     return kvr_report_create(report, &options, error);
 }
@@ -118,6 +119,7 @@ static enum kvr_status render(struct work *work, struct kvr_error *error)
         .alerts = work->alerts.rule_count ? &work->alerts : NULL,
         .by = settings->by,
         .prefixes = settings->prefixes < 1000 ? settings->prefixes : 1000,
+        .live = settings->every_ms > 0,
         .bad_lines = work->tool.bad_lines};
 
     if (status == KVR_OK && settings->html) {
@@ -336,6 +338,11 @@ static enum kvr_status check_settings(const struct settings *settings, struct kv
         return kvr_error_set(error, KVR_BAD_USAGE, "alerts need the whole stream in order");
     if (settings->partial && wants_rendering(settings))
         return kvr_error_set(error, KVR_BAD_USAGE, "--partial is no report: render with --merge");
+    if (settings->brief &&
+        (settings->alerts || settings->exit_alert || settings->prefixes || settings->partial ||
+            settings->merge || settings->html || settings->plot))
+        return kvr_error_set(error, KVR_BAD_USAGE,
+            "--brief keeps too little for alerts, prefixes, partials and plots");
     if (settings->every_ms > 0 && settings->every_ms < 10)
         return kvr_error_set(error, KVR_BAD_USAGE, "--every is shorter than 10 ms");
     return KVR_OK;

@@ -12,7 +12,7 @@ struct settings {
     const char *by, *model, *gpu, *cost_file, *alerts, *metrics;
     const char *html, *plot, *textfile, *scrape;
     uint64_t polls;
-    bool no_ceiling, table, json, csv, prometheus, exit_alert, partial, merge, compare;
+    bool brief, no_ceiling, table, json, csv, prometheus, exit_alert, partial, merge, compare;
 };
 
 #define AT(member) offsetof(struct settings, member)
@@ -32,6 +32,11 @@ static const struct kvr_option measure_options[] = {
     {0, "prefixes", KVR_OPTION_COUNT, AT(prefixes), "N",
         "lists the N best shared prefixes, and the reuse distance (costs a tree of all blocks)",
         "0", NULL},
+    {0, "brief", KVR_OPTION_FLAG, AT(brief), NULL,
+        "only hit rate, prefill time saved, TTFT and work, in all and by worker: reads no match "
+        "and "
+        "no block ids, keeps no windows",
+        NULL, NULL},
     {0, "no-ceiling", KVR_OPTION_FLAG, AT(no_ceiling), NULL,
         "does not look at block ids: no ceiling, less memory", NULL, NULL},
     TOOL_OPTION_BLOCK_SIZE(struct settings, "512"),

@@ -43,6 +43,15 @@ numbers() {
     assert_line --index 2 '"router-and-cache"'
 }
 
+@test "brief says the same of what it says" {
+    keep='[.metrics | .requests, .token_hit_rate, .time_saved_rate, .ttft_p50_ms, .ttft_p99_ms, .load_skew, .failed_rate, .request_rate]'
+    assert_equal "$(numbers "$keep" --brief "$TEN")" "$(numbers "$keep" "$TEN")"
+    run numbers '[.metrics.ceiling_token_hit_rate, .metrics.regret_rate, (.left_out | length)]' --brief "$TEN"
+    assert_output '[null,null,1]'
+    run kvr-stats --brief --alerts default "$TEN"
+    assert_failure 2
+}
+
 @test "groups by any expression, natively and through jq" {
     run numbers '.by, (.groups | map([.group, .metrics.requests]))' --by .session "$TEN"
     assert_line --index 0 '".session"'

@@ -221,6 +221,7 @@ enum kvr_status kvr_alerts_watch(
     for (size_t i = 0; i < states; i++)
         alerts->states[i] = (struct kvr_alert_state){.since_ms = NAN};
     report->windows.on_close = on_close;
+    report->windows.sketches = UINT32_MAX;
     report->windows.context = alerts;
     return KVR_OK;
 }

@@ -48,34 +48,57 @@ static struct kvr_text text_of(struct kvr_value value)
     return (struct kvr_text){value.text + 1, value.length - 2};
 }
 
+static inline enum kvr_status scanned_tokens(
+    const struct kvr_scanned *member, const char *name, int64_t *tokens, struct kvr_error *error)
+{
+    if (member->plain && member->whole && member->digits <= TOKENS_MOST) {
+        *tokens = (int64_t)member->digits;
+        return KVR_OK;
+    }
+    return read_tokens(member->value, name, tokens, error);
+}
+
+static inline enum kvr_status scanned_ms(
+    const struct kvr_scanned *member, const char *name, double *ms, struct kvr_error *error)
+{
+    if (member->plain) {
+        *ms = member->number;
+        return KVR_OK;
+    }
+    return read_ms(member->value, name, ms, error);
+}
+
 enum kvr_status kvr_facts_read_response(
     struct kvr_value response, struct kvr_facts *facts, struct kvr_error *error)
 {
     struct kvr_cursor cursor = kvr_value_open(response);
     enum kvr_status status = KVR_OK;
-    struct kvr_value value;
-    struct kvr_text name;
+    struct kvr_scanned member;
 
     if (response.type == KVR_NULL)
         return KVR_OK;
     if (response.type != KVR_OBJECT)
         return kvr_error_set(error, KVR_BAD_INPUT, "response is not an object");
     facts->answered = true;
-    while (status == KVR_OK && kvr_scan_member(&cursor, &name, &value)) {
-        if (KVR_TEXT_IS(name, "ttft_ms")) {
-            status = read_ms(value, "response.ttft_ms", &facts->ttft_ms, error);
-        } else if (KVR_TEXT_IS(name, "e2e_ms")) {
-            status = read_ms(value, "response.e2e_ms", &facts->e2e_ms, error);
-        } else if (KVR_TEXT_IS(name, "cached_tokens")) {
-            status = read_tokens(value, "response.cached_tokens", &facts->measured_tokens, error);
-        } else if (KVR_TEXT_IS(name, "output_length")) {
-            status = read_tokens(value, "response.output_length", &facts->output_tokens, error);
-        } else if (KVR_TEXT_IS(name, "status")) {
-            if (value.type > KVR_NULL && !kvr_value_i64(value, &facts->status))
+    while (status == KVR_OK && kvr_scan_member(&cursor, &member)) {
+        if (KVR_TEXT_IS(member.name, "ttft_ms")) {
+            status = scanned_ms(&member, "response.ttft_ms", &facts->ttft_ms, error);
+        } else if (KVR_TEXT_IS(member.name, "e2e_ms")) {
+            status = scanned_ms(&member, "response.e2e_ms", &facts->e2e_ms, error);
+        } else if (KVR_TEXT_IS(member.name, "cached_tokens")) {
+            status =
+                scanned_tokens(&member, "response.cached_tokens", &facts->measured_tokens, error);
+        } else if (KVR_TEXT_IS(member.name, "output_length")) {
+            status =
+                scanned_tokens(&member, "response.output_length", &facts->output_tokens, error);
+        } else if (KVR_TEXT_IS(member.name, "status")) {
+            if (member.plain && member.whole)
+                facts->status = (int64_t)member.digits;
+            else if (member.value.type > KVR_NULL && !kvr_value_i64(member.value, &facts->status))
                 status =
                     kvr_error_set(error, KVR_BAD_INPUT, "response.status is not a whole number");
-        } else if (KVR_TEXT_IS(name, "worker") && !facts->worker.text) {
-            facts->worker = text_of(value);
+        } else if (KVR_TEXT_IS(member.name, "worker") && !facts->worker.text) {
+            facts->worker = text_of(member.value);
         }
     }
     return status;
@@ -86,24 +109,23 @@ static enum kvr_status read_route(
 {
     struct kvr_cursor cursor = kvr_value_open(route);
     enum kvr_status status = KVR_OK;
-    struct kvr_value value;
-    struct kvr_text name;
+    struct kvr_scanned member;
 
     if (route.type <= KVR_NULL)
         return KVR_OK;
     if (route.type != KVR_OBJECT)
         return kvr_error_set(error, KVR_BAD_INPUT, "route is not an object");
     facts->routed = true;
-    while (status == KVR_OK && kvr_scan_member(&cursor, &name, &value)) {
-        if (KVR_TEXT_IS(name, "worker")) {
-            facts->worker = text_of(value);
-            facts->rejected = value.type == KVR_NULL;
-        } else if (KVR_TEXT_IS(name, "reason")) {
-            facts->reason = text_of(value);
-        } else if (KVR_TEXT_IS(name, "matched")) {
-            status = read_tokens(value, "route.matched", &facts->chosen_tokens, error);
-        } else if (KVR_TEXT_IS(name, "ttft_ms")) {
-            status = read_ms(value, "route.ttft_ms", &facts->predicted_ttft_ms, error);
+    while (status == KVR_OK && kvr_scan_member(&cursor, &member)) {
+        if (KVR_TEXT_IS(member.name, "worker")) {
+            facts->worker = text_of(member.value);
+            facts->rejected = member.value.type == KVR_NULL;
+        } else if (KVR_TEXT_IS(member.name, "reason")) {
+            facts->reason = text_of(member.value);
+        } else if (KVR_TEXT_IS(member.name, "matched")) {
+            status = scanned_tokens(&member, "route.matched", &facts->chosen_tokens, error);
+        } else if (KVR_TEXT_IS(member.name, "ttft_ms")) {
+            status = scanned_ms(&member, "route.ttft_ms", &facts->predicted_ttft_ms, error);
         }
     }
     return status;
@@ -129,57 +151,25 @@ static bool same_name(struct kvr_text a, struct kvr_text b)
     return same;
 }
 
-/* The next member of a match. Almost all are "name":digits; *tokens is then the number, else it is
- * -1 and *value is the member's. */
-static inline bool next_match(
-    struct kvr_cursor *cursor, struct kvr_text *name, int64_t *tokens, struct kvr_value *value)
-{
-    const char *at = cursor->at;
-    int64_t number = 0;
-
-    at += *at == ',';
-    if (*at == '"') {
-        const char *start = ++at;
-        while (*at != '"' && *at != '\\')
-            at++;
-        if (*at == '"' && at[1] == ':') {
-            const char *digits = at + 2, *digit = digits;
-            for (; (unsigned)(*digit - '0') <= 9; digit++)
-                number = number * 10 + (*digit - '0');
-            if (digit > digits && digit - digits <= 12 && (*digit == ',' || *digit == '}')) {
-                *name = (struct kvr_text){start, (size_t)(at - start)};
-                *tokens = number;
-                cursor->at = digit;
-                return true;
-            }
-        }
-    }
-    *tokens = -1;
-    return kvr_scan_member(cursor, name, value);
-}
-
 static enum kvr_status read_match(struct kvr_value match, kvr_facts_active *active, void *context,
     struct kvr_facts *facts, struct kvr_error *error)
 {
     struct kvr_cursor cursor = kvr_value_open(match);
-    int64_t best = 0, chosen = 0, tokens;
-    struct kvr_value value;
-    struct kvr_text name;
+    int64_t best = 0, chosen = 0;
+    struct kvr_scanned member;
 
     if (match.type <= KVR_NULL)
         return KVR_OK;
     if (match.type != KVR_OBJECT)
         return kvr_error_set(error, KVR_BAD_INPUT, "match is not an object");
-    while (next_match(&cursor, &name, &tokens, &value)) {
-        if (tokens < 0) {
-            tokens = 0;
-            if (read_tokens(value, "match", &tokens, error) != KVR_OK)
-                return error->status;
-        }
-        bool is_chosen = facts->worker.text && same_name(name, facts->worker);
+    while (kvr_scan_member(&cursor, &member)) {
+        int64_t tokens = 0;
+        if (scanned_tokens(&member, "match", &tokens, error) != KVR_OK)
+            return error->status;
+        bool is_chosen = facts->worker.text && same_name(member.name, facts->worker);
         if (is_chosen)
             chosen = tokens;
-        if (tokens > best && (is_chosen || !active || active(context, name)))
+        if (tokens > best && (is_chosen || !active || active(context, member.name)))
             best = tokens;
     }
     facts->best_tokens = best;
@@ -242,8 +232,18 @@ static uint64_t read_name_space(const struct kvr_line *line)
     return hash;
 }
 
-enum kvr_status kvr_facts_read(const struct kvr_line *line, uint64_t default_block_tokens,
-    kvr_facts_active *active, void *context, struct kvr_facts *facts, struct kvr_error *error)
+/* More than the prompt cannot have been reused. */
+static void settle_reuse(struct kvr_facts *facts)
+{
+    facts->reused_tokens =
+        facts->measured_tokens >= 0 ? facts->measured_tokens : facts->chosen_tokens;
+    if (facts->input_tokens >= 0 && facts->reused_tokens > facts->input_tokens)
+        facts->reused_tokens = facts->input_tokens;
+}
+
+enum kvr_status kvr_facts_read(const struct kvr_line *line, bool brief,
+    uint64_t default_block_tokens, kvr_facts_active *active, void *context, struct kvr_facts *facts,
+    struct kvr_error *error)
 {
     struct kvr_value response = kvr_line_get(line, KVR_NAME_RESPONSE);
     struct kvr_value size = kvr_line_get(line, KVR_NAME_BLOCK_SIZE);
@@ -276,8 +276,12 @@ enum kvr_status kvr_facts_read(const struct kvr_line *line, uint64_t default_blo
         status = read_route(kvr_line_get(line, KVR_NAME_ROUTE), facts, error);
     if (status == KVR_OK && response.type != KVR_ABSENT)
         status = kvr_facts_read_response(response, facts, error);
-    if (status == KVR_OK)
-        status = read_match(kvr_line_get(line, KVR_NAME_MATCH), active, context, facts, error);
+    if (brief || status != KVR_OK) {
+        facts->kind = KVR_KIND_UNKNOWN;
+        settle_reuse(facts);
+        return status;
+    }
+    status = read_match(kvr_line_get(line, KVR_NAME_MATCH), active, context, facts, error);
     if (status == KVR_OK)
         status = read_cache(kvr_line_get(line, KVR_NAME_CACHE), facts, error);
     if (status != KVR_OK)
@@ -287,10 +291,6 @@ enum kvr_status kvr_facts_read(const struct kvr_line *line, uint64_t default_blo
         return kvr_error_set(error, KVR_BAD_INPUT, "block_size is not a number of tokens");
     read_kind(line, facts);
     facts->name_space = read_name_space(line);
-    facts->reused_tokens =
-        facts->measured_tokens >= 0 ? facts->measured_tokens : facts->chosen_tokens;
-    /* More than the prompt cannot have been reused. */
-    if (facts->input_tokens >= 0 && facts->reused_tokens > facts->input_tokens)
-        facts->reused_tokens = facts->input_tokens;
+    settle_reuse(facts);
     return KVR_OK;
 }

@@ -37,10 +37,12 @@ typedef bool kvr_facts_active(void *context, struct kvr_text worker);
 
 /*
  * KVR_BAD_INPUT when a member has a type that cannot be read: a token count that is no whole
- * number, a time that is none. default_block_tokens stands where a line has no block_size.
+ * number, a time that is none. default_block_tokens stands where a line has no block_size. Brief
+ * leaves out what only a full report asks for: match, cache, kind, session and namespace.
  */
-enum kvr_status kvr_facts_read(const struct kvr_line *line, uint64_t default_block_tokens,
-    kvr_facts_active *active, void *context, struct kvr_facts *facts, struct kvr_error *error);
+enum kvr_status kvr_facts_read(const struct kvr_line *line, bool brief,
+    uint64_t default_block_tokens, kvr_facts_active *active, void *context, struct kvr_facts *facts,
+    struct kvr_error *error);
 
 /* The members of a response, of a request line or of a done line. */
 enum kvr_status kvr_facts_read_response(

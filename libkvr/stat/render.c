@@ -32,6 +32,21 @@ size_t kvr_render_match_bars(const struct kvr_sketch *sketch, const struct kvr_s
     return count;
 }
 
+bool kvr_last_window(const struct kvr_report *report, struct kvr_pane *sum,
+    struct kvr_worker_load *scratch, struct kvr_view *view)
+{
+    const struct kvr_windows *windows = &report->windows;
+
+    if (isnan(windows->newest_ms) || report->merged_parts)
+        return false;
+    kvr_pane_clear(sum);
+    if (!kvr_windows_sum(
+            windows, windows->newest - KVR_WINDOW_PANES + 1, windows->newest + 1, true, sum))
+        return false;
+    *view = kvr_view_pane(report, sum, windows->pane_ms * KVR_WINDOW_PANES, scratch);
+    return true;
+}
+
 static double largest_gap(const struct kvr_sketch *a, const struct kvr_sketch *b)
 {
     double seen_a = (double)a->zeros, seen_b = (double)b->zeros;

@@ -14,7 +14,7 @@ struct kvr_render {
     const struct kvr_alerts *alerts; /* NULL: no rules */
     const char *by;                  /* text of the --by expression; NULL: none */
     size_t prefixes;                 /* how many of the top prefixes */
-    bool live; /* the stream goes on: what its last window says is shown too */
+    bool live;                       /* the stream goes on: the table shows its last window too */
     uint64_t bad_lines;
 };
 
@@ -51,6 +51,11 @@ struct kvr_match_bar {
 enum { KVR_MATCH_BARS = 24 };
 size_t kvr_render_match_bars(const struct kvr_sketch *sketch, const struct kvr_sketch_scale *scale,
     struct kvr_match_bar bars[KVR_MATCH_BARS]);
+
+/* The window that ends with the newest pane, into an empty pane; its view, whose loads are scratch,
+ * KVR_PANE_WORKERS of them. False when there is no timestamp yet, or memory is short. */
+bool kvr_last_window(const struct kvr_report *report, struct kvr_pane *sum,
+    struct kvr_worker_load *scratch, struct kvr_view *view);
 
 /*
  * How far match lengths moved: the first tenth of the history against the last one. distance is the

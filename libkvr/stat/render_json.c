@@ -200,6 +200,27 @@ static void reasons(struct kvr_buffer *out, const char *text, const struct kvr_r
     kvr_line_end(out);
 }
 
+static const char *const window_metrics[] = {"requests", "request_rate", "token_hit_rate",
+    "ttft_p50_ms", "ttft_p99_ms", "match_tokens_p50", "rejected_rate", "eviction_rate"};
+enum { WINDOW_METRICS = sizeof window_metrics / sizeof *window_metrics };
+
+static void last_window(struct kvr_buffer *out, const struct kvr_report *report)
+{
+    struct kvr_worker_load *scratch = calloc(KVR_PANE_WORKERS, sizeof *scratch);
+    struct kvr_pane sum = {0};
+    struct kvr_view view;
+
+    if (scratch && kvr_last_window(report, &sum, scratch, &view)) {
+        open_object(out, "last");
+        for (size_t i = 0; i < WINDOW_METRICS; i++)
+            number(out, window_metrics[i], kvr_metric_named(&view, window_metrics[i]));
+        number(out, "load_skew", kvr_metric_named(&view, "load_skew"));
+        kvr_line_end(out);
+    }
+    kvr_pane_release(&sum);
+    free(scratch);
+}
+
 static void windows(struct kvr_buffer *out, const struct kvr_render *render)
 {
     const struct kvr_report *report = render->report;
@@ -211,6 +232,7 @@ static void windows(struct kvr_buffer *out, const struct kvr_render *render)
     number(out, "busiest_request_rate", history->most_request_rate);
     count(out, "late_lines", history->late_lines);
     count(out, "untimed_lines", history->untimed_lines);
+    last_window(out, report);
     number(out, "point_ms", pane_ms * (double)history->history_step);
     name(out, "points");
     kvr_buffer_append_byte(out, '[');
@@ -218,12 +240,10 @@ static void windows(struct kvr_buffer *out, const struct kvr_render *render)
         const struct kvr_pane *pane = &history->history[i];
         struct kvr_view view = {
             &report->scale, &pane->tally, pane_ms * (double)pane->panes, NULL, 0};
-        static const char *const shown[] = {"requests", "request_rate", "token_hit_rate",
-            "ttft_p50_ms", "ttft_p99_ms", "match_tokens_p50", "rejected_rate", "eviction_rate"};
         kvr_buffer_append_text(out, i ? ",{" : "{");
         number(out, "start_ms", (double)pane->index * pane_ms);
-        for (size_t j = 0; j < sizeof shown / sizeof *shown; j++)
-            number(out, shown[j], kvr_metric_named(&view, shown[j]));
+        for (size_t j = 0; j < WINDOW_METRICS; j++)
+            number(out, window_metrics[j], kvr_metric_named(&view, window_metrics[j]));
         reasons(out, "reasons", report, pane->reasons);
         kvr_line_end(out);
     }

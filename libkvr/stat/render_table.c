@@ -108,6 +108,27 @@ static void summary(struct kvr_buffer *out, const struct kvr_render *render)
     print(out, " prompt tokens, %u workers\n", view->load_count);
 }
 
+static void last_window(struct kvr_buffer *out, const struct kvr_report *report)
+{
+    struct kvr_worker_load *scratch = calloc(KVR_PANE_WORKERS, sizeof *scratch);
+    struct kvr_pane sum = {0};
+    struct kvr_view view;
+
+    if (scratch && kvr_last_window(report, &sum, scratch, &view)) {
+        kvr_buffer_append_text(out, "last ");
+        seconds(out, view.span_ms);
+        print(out, ": %.2f requests/s, hit rate", metric(&view, "request_rate"));
+        percent(out, metric(&view, "token_hit_rate"), 8);
+        kvr_buffer_append_text(out, ", TTFT p50");
+        quantity(out, metric(&view, "ttft_p50_ms"), 6);
+        kvr_buffer_append_text(out, " ms, p99");
+        quantity(out, metric(&view, "ttft_p99_ms"), 6);
+        print(out, " ms, skew %.2f\n", metric(&view, "load_skew"));
+    }
+    kvr_pane_release(&sum);
+    free(scratch);
+}
+
 static void share_row(struct kvr_buffer *out, const struct kvr_view *view, const char *name,
     const char *text, const char *after)
 {
@@ -473,6 +494,8 @@ void kvr_render_table(const struct kvr_render *render, struct kvr_buffer *out)
     const struct kvr_view *view = &render->run->view;
 
     summary(out, render);
+    if (render->live)
+        last_window(out, render->report);
     if (view->tally->counters[KVR_COUNT_KNOWN] || view->tally->counters[KVR_COUNT_CEILING] ||
         view->tally->counters[KVR_COUNT_ENGINE_PROMPT_TOKENS])
         reuse(out, view);
@@ -484,5 +507,6 @@ void kvr_render_table(const struct kvr_render *render, struct kvr_buffer *out)
     reasons(out, render->report);
     prefixes(out, render);
     alerts(out, render);
-    closing(out, render);
+    if (!render->report->options.brief)
+        closing(out, render);
 }

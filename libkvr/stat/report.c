@@ -226,10 +226,12 @@ static enum kvr_status request(
     int64_t ceiling = -1;
     size_t id_count = 0;
     bool block_ids =
-        report->options.ceiling || report->options.prefixes || report->residents.length;
+        !report->options.brief &&
+        (report->options.ceiling || report->options.prefixes || report->residents.length);
 
-    enum kvr_status status = kvr_facts_read(line, report->options.block_tokens,
-        report->inactive_workers ? is_active : NULL, report, &facts, error);
+    enum kvr_status status =
+        kvr_facts_read(line, report->options.brief, report->options.block_tokens,
+            report->inactive_workers ? is_active : NULL, report, &facts, error);
     if (status == KVR_OK && block_ids && facts.hash_ids.type > KVR_NULL)
         status = kvr_report_ids(report, facts.hash_ids, &id_count, error);
     if (report->options.ceiling)
@@ -240,9 +242,11 @@ static enum kvr_status request(
         status = worker_of(report, &facts, &worker, error);
     if (status == KVR_OK && facts.reason.text)
         status = kvr_groups_find_json(&report->reason_names, facts.reason, &reason, error);
-    if (status == KVR_OK)
+    if (status == KVR_OK && !report->options.brief)
         status = kind_by_session(report, &facts, error);
-    if (status == KVR_OK)
+    if (status == KVR_OK && report->options.brief)
+        kvr_windows_stretch(&report->windows, facts.timestamp_ms);
+    else if (status == KVR_OK)
         status = kvr_windows_at(&report->windows, facts.timestamp_ms, &pane, error);
     if (status != KVR_OK)
         return status;

@@ -35,6 +35,7 @@ struct kvr_report_options {
     uint32_t worker_limit, group_limit;
     size_t block_limit, session_limit, pending_limit;
     bool ceiling, prefixes; /* whether to look at block ids at all */
+    bool brief; /* only requests, tokens, reuse, time saved, TTFT and work, and no windows */
     struct kvr_cost cost;
     struct kvr_expression *by; /* NULL: no groups. Not owned */
 };

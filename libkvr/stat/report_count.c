@@ -8,11 +8,12 @@ static void add_sample(const struct kvr_report *report, struct kvr_addition *add
 {
     if (!(value >= 0))
         return;
-    addition->samples[addition->sample_count++] =
-        (struct kvr_sample){sketch, kvr_sketch_bucket(&report->scale, value), value};
+    addition->samples[addition->sample_count++] = (struct kvr_sample){
+        sketch, kvr_sketch_bucket(&report->scale, value), value, kvr_sketch_thousandths(value)};
 }
 
-static bool apply(const struct kvr_addition *addition, struct kvr_tally *tally)
+/* Adds the samples whose sketch is in the set `sketches`, a bit each. */
+static bool apply(const struct kvr_addition *addition, struct kvr_tally *tally, uint32_t sketches)
 {
     bool kept = true;
 
@@ -20,8 +21,9 @@ static bool apply(const struct kvr_addition *addition, struct kvr_tally *tally)
         tally->counters[i] += addition->counters[i];
     for (unsigned i = 0; i < addition->sample_count; i++) {
         const struct kvr_sample *sample = &addition->samples[i];
-        kept &= kvr_sketch_add_bucket(
-            &tally->sketches[sample->sketch], sample->bucket, sample->value, 1);
+        if (sketches >> sample->sketch & 1)
+            kept &= kvr_sketch_add_known(&tally->sketches[sample->sketch], sample->bucket,
+                sample->value, sample->thousandths);
     }
     return kept;
 }
@@ -107,7 +109,8 @@ void kvr_add_reuse(
     counters[KVR_COUNT_HITS] = reused > 0;
     prefill_us(
         report, input, reused, &counters[KVR_COUNT_PREFILL_US], &counters[KVR_COUNT_SAVED_US]);
-    add_sample(report, addition, KVR_SKETCH_MATCH, (double)reused);
+    if (!report->options.brief)
+        add_sample(report, addition, KVR_SKETCH_MATCH, (double)reused);
 }
 
 void kvr_add_outcome(
@@ -138,6 +141,8 @@ void kvr_add_outcome(
                                                                      : facts->chosen_tokens);
     }
     add_sample(report, addition, KVR_SKETCH_TTFT_NEW + facts->kind, ttft_ms);
+    if (report->options.brief)
+        return;
     add_sample(report, addition, KVR_SKETCH_E2E_NEW + facts->kind, facts->e2e_ms);
     if (facts->output_tokens > 1)
         add_sample(report, addition, KVR_SKETCH_TPOT_NEW + facts->kind,
@@ -154,14 +159,14 @@ void kvr_add_outcome(
 enum kvr_status kvr_addition_apply(struct kvr_report *report, const struct kvr_addition *addition,
     const struct kvr_place *place, struct kvr_error *error)
 {
-    bool kept = apply(addition, &report->workers[place->worker].tally);
+    bool kept = apply(addition, &report->workers[place->worker].tally, UINT32_MAX);
 
     if (report->options.by)
-        kept &= apply(addition, &report->groups[place->group]);
+        kept &= apply(addition, &report->groups[place->group], UINT32_MAX);
     if (place->pane) {
         const uint64_t *counters = addition->counters;
         struct kvr_worker_load *load = kvr_pane_worker(place->pane, place->worker);
-        kept &= load && apply(addition, &place->pane->tally);
+        kept &= load && apply(addition, &place->pane->tally, report->windows.sketches);
         if (load) {
             load->requests += counters[KVR_COUNT_REQUESTS];
             load->prompt_tokens += counters[KVR_COUNT_PROMPT_TOKENS];
@@ -176,25 +181,28 @@ enum kvr_status kvr_addition_apply(struct kvr_report *report, const struct kvr_a
     return kept ? KVR_OK : kvr_error_memory(error);
 }
 
-static void take_back(const struct kvr_addition *addition, struct kvr_tally *tally)
+static void take_back(
+    const struct kvr_addition *addition, struct kvr_tally *tally, uint32_t sketches)
 {
     for (int i = 0; i < KVR_COUNTER_COUNT; i++)
         tally->counters[i] -= addition->counters[i];
     for (unsigned i = 0; i < addition->sample_count; i++) {
         const struct kvr_sample *sample = &addition->samples[i];
-        kvr_sketch_remove_bucket(&tally->sketches[sample->sketch], sample->bucket, sample->value);
+        if (sketches >> sample->sketch & 1)
+            kvr_sketch_remove_bucket(
+                &tally->sketches[sample->sketch], sample->bucket, sample->value);
     }
 }
 
 void kvr_addition_take_back(
     struct kvr_report *report, const struct kvr_addition *addition, const struct kvr_place *place)
 {
-    take_back(addition, &report->workers[place->worker].tally);
+    take_back(addition, &report->workers[place->worker].tally, UINT32_MAX);
     if (report->options.by)
-        take_back(addition, &report->groups[place->group]);
+        take_back(addition, &report->groups[place->group], UINT32_MAX);
     if (place->pane) {
         struct kvr_worker_load *load = kvr_pane_worker(place->pane, place->worker);
-        take_back(addition, &place->pane->tally);
+        take_back(addition, &place->pane->tally, report->windows.sketches);
         if (load) {
             load->known_tokens -= addition->counters[KVR_COUNT_KNOWN_TOKENS];
             load->reused_tokens -= addition->counters[KVR_COUNT_REUSED_TOKENS];

@@ -277,14 +277,17 @@ enum kvr_status kvr_report_event(
 {
     struct kvr_value event = kvr_line_get(line, KVR_NAME_EVENT);
     struct kvr_value timestamp = kvr_line_get(line, KVR_NAME_TIMESTAMP);
-    struct kvr_pane *pane = kvr_windows_newest(&report->windows);
+    struct kvr_pane *pane = report->options.brief ? NULL : kvr_windows_newest(&report->windows);
     double now_ms = report->windows.newest_ms;
     enum kvr_status status = KVR_OK;
 
     if (timestamp.type > KVR_NULL) {
         if (!kvr_value_double(timestamp, &now_ms))
             return kvr_error_set(error, KVR_BAD_INPUT, "timestamp is not a number");
-        status = kvr_windows_at(&report->windows, now_ms, &pane, error);
+        if (report->options.brief)
+            kvr_windows_stretch(&report->windows, now_ms);
+        else
+            status = kvr_windows_at(&report->windows, now_ms, &pane, error);
     }
     if (status != KVR_OK)
         return status;

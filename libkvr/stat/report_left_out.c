@@ -7,6 +7,11 @@ void kvr_report_left_out(const struct kvr_report *report,
     const struct kvr_report_options *options = &report->options;
     const char *merged = report->left_out.data;
 
+    if (options->brief) {
+        each(context, "ceiling, regret, match lengths, kinds, other latencies, windows",
+            "not asked for (--brief)");
+        return;
+    }
     if (report->ceiling.full)
         each(context, "ceiling", "more different blocks than --max-blocks");
     if (!options->ceiling && !report->merged_parts)

@@ -11,6 +11,7 @@ struct kvr_sample {
     enum kvr_sketch_name sketch;
     int32_t bucket;
     double value;
+    uint64_t thousandths;
 };
 
 enum { KVR_ADDITION_SAMPLES = 8 };

@@ -13,50 +13,89 @@ static inline bool kvr_scan_ends_number(char byte)
     return byte == ',' || byte == '}' || byte == ']' || byte <= ' ';
 }
 
+/* A member as it was scanned. Plain decimal numbers of at most 15 digits, which are almost all
+ * there are, come read: `plain` says so. */
+struct kvr_scanned {
+    struct kvr_text name;
+    struct kvr_value value;
+    bool plain;
+    bool whole; /* no decimal point: digits is the number */
+    uint64_t digits;
+    double number;
+};
+
+static const double kvr_scan_powers[] = {
+    1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17};
+
+/* Reads the digits at `at`; the byte after the number. */
+static inline const char *kvr_scan_digits(const char *at, struct kvr_scanned *member)
+{
+    const char *start = at, *point = NULL;
+    uint64_t digits = 0;
+
+    for (;; at++) {
+        unsigned digit = (unsigned)(*at - '0');
+        if (digit <= 9)
+            digits = digits * 10 + digit;
+        else if (*at == '.' && !point)
+            point = at;
+        else
+            break;
+    }
+    size_t length = (size_t)(at - start);
+    member->plain = length <= 16 && digits < (uint64_t)1 << 53 && kvr_scan_ends_number(*at);
+    member->whole = !point;
+    member->digits = digits;
+    if (member->plain) /* both exact in a double: the division rounds once, as strtod does */
+        member->number = point ? (double)digits / kvr_scan_powers[at - point - 1] : (double)digits;
+    while (!kvr_scan_ends_number(*at))
+        at++;
+    return at;
+}
+
 /* The next member of the object that cursor was opened on (kvr_value_open). */
-static inline bool kvr_scan_member(
-    struct kvr_cursor *cursor, struct kvr_text *name, struct kvr_value *value)
+static inline bool kvr_scan_member(struct kvr_cursor *cursor, struct kvr_scanned *member)
 {
     const char *at = cursor->at;
-    struct kvr_member member;
+    struct kvr_member general;
 
+    member->plain = false;
     if (!at)
         return false;
     if (at < cursor->end && *at == ',')
         at++;
     if (at >= cursor->end || *at != '"')
         goto general;
-    name->text = ++at;
+    member->name.text = ++at;
     while (*at != '"' && *at != '\\')
         at++;
     if (*at == '\\' || at[1] != ':')
         goto general;
-    name->length = (size_t)(at - name->text);
+    member->name.length = (size_t)(at - member->name.text);
     at += 2;
-    value->text = at;
-    if (*at == '"') {
+    member->value.text = at;
+    if ((unsigned)(*at - '0') <= 9) {
+        at = kvr_scan_digits(at, member);
+        member->value.type = KVR_NUMBER;
+    } else if (*at == '"') {
         at++;
         while (*at != '"' && *at != '\\')
             at++;
         if (*at == '\\')
             goto general;
         at++;
-        value->type = KVR_STRING;
-    } else if ((unsigned)(*at - '0') <= 9 || *at == '-') {
-        while (!kvr_scan_ends_number(*at))
-            at++;
-        value->type = KVR_NUMBER;
+        member->value.type = KVR_STRING;
     } else {
         goto general;
     }
-    value->length = (size_t)(at - value->text);
+    member->value.length = (size_t)(at - member->value.text);
     cursor->at = at;
     return true;
 general:
-    if (!kvr_next_member(cursor, &member))
+    if (!kvr_next_member(cursor, &general))
         return false;
-    *name = (struct kvr_text){member.name.text + 1, member.name.length - 2};
-    *value = member.value;
+    member->name = (struct kvr_text){general.name.text + 1, general.name.length - 2};
+    member->value = general.value;
     return true;
 }
 

@@ -21,6 +21,7 @@
 
 #include "base/error.h"
 
+#include <math.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -60,6 +61,28 @@ int32_t kvr_sketch_bucket(const struct kvr_sketch_scale *scale, double value);
 
 /* Adds a value whose bucket is known, `times` times. False when memory is short. */
 bool kvr_sketch_add_bucket(struct kvr_sketch *sketch, int32_t bucket, double value, uint64_t times);
+
+/* The same once, where everything about the value is known: for adding it to several sketches. */
+static inline uint64_t kvr_sketch_thousandths(double value)
+{
+    return (uint64_t)llrint((value < KVR_SKETCH_MOST ? value : KVR_SKETCH_MOST) * 1e3);
+}
+
+static inline bool kvr_sketch_add_known(
+    struct kvr_sketch *sketch, int32_t bucket, double value, uint64_t thousandths)
+{
+    uint32_t at = (uint32_t)bucket - (uint32_t)sketch->first;
+
+    /* The common case: a bucket that is there, values within the ends, a sum that fits. */
+    if (at >= sketch->length || bucket == INT32_MIN || !(value >= sketch->least) ||
+        !(value <= sketch->most) || sketch->count == 0 ||
+        sketch->sum_thousandths > UINT64_MAX - thousandths)
+        return kvr_sketch_add_bucket(sketch, bucket, value, 1);
+    sketch->counts[at]++;
+    sketch->count++;
+    sketch->sum_thousandths += thousandths;
+    return true;
+}
 
 /* Takes one value back that was added before. `least` and `most` stay what they were. */
 void kvr_sketch_remove_bucket(struct kvr_sketch *sketch, int32_t bucket, double value);

@@ -16,6 +16,7 @@ enum kvr_status kvr_windows_init(struct kvr_windows *windows, double window_ms, 
     windows->pane_ms = window_ms / KVR_WINDOW_PANES;
     windows->late_ms = late_ms;
     windows->history_step = 1;
+    windows->sketches = KVR_WINDOW_SKETCHES;
     if (!(window_ms >= 1e-3) || !(late_ms >= 0) || !(baseline_ms >= 0))
         return kvr_error_set(error, KVR_BAD_USAGE, "a window of %g ms is not positive", window_ms);
     double keep = KVR_WINDOW_PANES + ceil(baseline_ms / windows->pane_ms);

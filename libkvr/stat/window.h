@@ -21,6 +21,8 @@
 
 #include "stat/tally.h"
 
+#include <math.h>
+
 enum {
     KVR_WINDOW_PANES = 6,
     KVR_HISTORY_POINTS = 480,
@@ -44,6 +46,9 @@ struct kvr_pane {
     uint32_t worker_count;
 };
 
+/* TTFT and match lengths: what plots and the history's points show. */
+#define KVR_WINDOW_SKETCHES (7u << KVR_SKETCH_TTFT_NEW | 1u << KVR_SKETCH_MATCH)
+
 struct kvr_windows {
     double pane_ms, late_ms;
     double oldest_ms, newest_ms; /* timestamps seen; NaN before the first */
@@ -55,6 +60,8 @@ struct kvr_windows {
     struct kvr_pane *history;
     uint32_t history_count;
     int64_t history_step; /* panes a point */
+    uint32_t sketches;    /* the sketches that panes keep, a bit each: those of the plots unless
+                             somebody looks at windows */
     uint64_t late_lines;
     uint64_t untimed_lines;
     double most_request_rate; /* the busiest window, per second */
@@ -75,6 +82,15 @@ void kvr_windows_release(struct kvr_windows *windows);
  */
 enum kvr_status kvr_windows_at(struct kvr_windows *windows, double timestamp_ms,
     struct kvr_pane **pane, struct kvr_error *error);
+
+/* Only the span of the stream, for those who look at no windows. */
+static inline void kvr_windows_stretch(struct kvr_windows *windows, double timestamp_ms)
+{
+    if (!(windows->oldest_ms <= timestamp_ms))
+        windows->oldest_ms = fmin(windows->oldest_ms, timestamp_ms);
+    if (!(windows->newest_ms >= timestamp_ms))
+        windows->newest_ms = fmax(windows->newest_ms, timestamp_ms);
+}
 
 /* The pane of the newest timestamp, for lines without one of their own; NULL before the first. */
 struct kvr_pane *kvr_windows_newest(struct kvr_windows *windows);

@@ -54,6 +54,37 @@ static void test_others(void **state)
     assert_true(llama.prompt_tokens == 770 + 1531 && llama.cached_tokens == 1531);
 }
 
+static void test_gateways(void **state)
+{
+    static const char tgi[] = "tgi_queue_size 4\ntgi_batch_current_size 7\n";
+    static const char lmcache[] = "lmcache:num_requested_tokens_total 100\n"
+                                  "lmcache:num_hit_tokens_total 40\n";
+    static const char both[] =
+        "lmcache:num_requested_tokens_total 100\n"
+        "lmcache:num_hit_tokens_total 40\n"
+        "vllm:prefix_cache_queries_total 90\nvllm:prefix_cache_hits_total 9\n"
+        "lmcache:num_hit_tokens_total 50\n";
+    static const char dynamo[] =
+        "dynamo_frontend_queued_requests{model=\"m\"} 2\n"
+        "dynamo_frontend_inflight_requests{model=\"m\"} 5\n"
+        "dynamo_frontend_time_to_first_token_seconds_bucket{model=\"m\",le=\"1\"} 4\n"
+        "dynamo_frontend_time_to_first_token_seconds_bucket{model=\"m\",le=\"+Inf\"} 4\n";
+    static const char others[] = "go_goroutines 7\nup 1\n";
+    struct kvr_engine_series series, nothing = {0};
+
+    (void)state;
+    assert_true(kvr_series_read(tgi, sizeof tgi - 1, &series));
+    assert_true(series.waiting == 4 && series.running == 7 && isnan(series.prompt_tokens));
+    assert_true(kvr_series_read(lmcache, sizeof lmcache - 1, &series));
+    assert_true(series.prompt_tokens == 100 && series.cached_tokens == 40);
+    assert_true(kvr_series_read(both, sizeof both - 1, &series)); /* the engine's own count */
+    assert_true(series.prompt_tokens == 90 && series.cached_tokens == 9);
+    assert_true(kvr_series_read(dynamo, sizeof dynamo - 1, &series));
+    assert_true(series.waiting == 2 && series.running == 5 && series.ttft_count == 2);
+    assert_true(fabs(kvr_series_ttft_ms(&nothing, &series, 0.5) - 500) < 1e-9);
+    assert_false(kvr_series_read(others, sizeof others - 1, &series));
+}
+
 static void test_text(void **state)
 {
     static const char page[] =
@@ -89,6 +120,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_vllm),
         cmocka_unit_test(test_others),
+        cmocka_unit_test(test_gateways),
         cmocka_unit_test(test_text),
     };
 
