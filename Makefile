@@ -45,6 +45,9 @@ BENCHES := $(patsubst tests/bench/%.c,$(BUILD)/bench/%,$(wildcard tests/bench/be
 BENCH_SCRIPTS := $(patsubst tests/bench/%.sh,bench-%,$(filter-out tests/bench/lib.sh,$(wildcard tests/bench/*.sh)))
 MANUALS := $(patsubst man/%.scd,$(BUILD)/man/%,$(wildcard man/*.scd))
 
+# The fragments come first, so the goal of a bare "make" is named here.
+.DEFAULT_GOAL := all
+
 # Parts with rules of their own (kernels/, generated tables) each bring a fragment.
 -include $(wildcard mk/*.mk)
 

@@ -32,6 +32,12 @@ load helper
     assert_output ""
 }
 
+@test "a bare make builds all, whichever fragment comes first" {
+    cd "$REPO"
+    run bash -c "make -npq 2>/dev/null | grep '^.DEFAULT_GOAL'"
+    assert_output ".DEFAULT_GOAL := all"
+}
+
 @test "kvr PROGRAM runs the program beside it, and says when there is none" {
     run kvr match -V
     assert_output --regexp '^kvr-match '
