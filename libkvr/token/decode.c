@@ -102,23 +102,48 @@ static void flush_bytes(struct kvr_buffer *bytes, struct kvr_buffer *out)
     kvr_buffer_clear(bytes);
 }
 
-/* A token's text as the decoder steps expect it: folded vocabularies have their ▁ back. */
-static void append_token(const struct kvr_vocabulary *v, uint32_t id, struct kvr_buffer *out)
+/* Bytes of a folded vocabulary with their ▁ back, as the decoder steps expect them. */
+static void append_unfolded(const char *bytes, size_t length, struct kvr_buffer *out)
 {
-    const char *bytes = (const char *)v->token_bytes + v->token_offset[id];
-    size_t length = kvr_token_length(v, id);
-
-    if (!(v->header->special_flags & KVR_VOCABULARY_FOLDED) ||
-        v->token_flags[id] & KVR_TOKEN_ADDED) {
-        kvr_buffer_append(out, bytes, length);
-        return;
-    }
     for (size_t i = 0; i < length; i++) {
         if (bytes[i] == ' ')
             kvr_buffer_append_text(out, "\u2581");
         else
             kvr_buffer_append_byte(out, bytes[i]);
     }
+}
+
+/* The normalized form of an added token, if it has one. */
+static bool append_form(const struct kvr_tokenizer *t, uint32_t id, struct kvr_buffer *out)
+{
+    bool folded = t->vocabulary.header->special_flags & KVR_VOCABULARY_FOLDED;
+    uint32_t head[2];
+
+    for (size_t at = 0; at < t->forms.length; at += sizeof head + head[1]) {
+        memcpy(head, t->forms.data + at, sizeof head);
+        if (head[0] != id)
+            continue;
+        if (folded)
+            append_unfolded(t->forms.data + at + sizeof head, head[1], out);
+        else
+            kvr_buffer_append(out, t->forms.data + at + sizeof head, head[1]);
+        return true;
+    }
+    return false;
+}
+
+static void append_token(const struct kvr_tokenizer *t, uint32_t id, struct kvr_buffer *out)
+{
+    const struct kvr_vocabulary *v = &t->vocabulary;
+    const char *bytes = (const char *)v->token_bytes + v->token_offset[id];
+    size_t length = kvr_token_length(v, id);
+
+    if (t->forms.length && append_form(t, id, out))
+        return;
+    if (v->header->special_flags & KVR_VOCABULARY_FOLDED && !(v->token_flags[id] & KVR_TOKEN_ADDED))
+        append_unfolded(bytes, length, out);
+    else
+        kvr_buffer_append(out, bytes, length);
 }
 
 struct decoding {
@@ -132,7 +157,7 @@ struct decoding {
 static void decode_token(struct decoding *d, uint32_t id, bool first)
 {
     kvr_buffer_clear(&d->token);
-    append_token(&d->tokenizer->vocabulary, id, &d->token);
+    append_token(d->tokenizer, id, &d->token);
     int byte = d->fallback ? byte_token(d->token.data, d->token.length) : -1;
     if (byte >= 0) {
         kvr_buffer_append_byte(&d->bytes, (char)byte);
@@ -195,7 +220,7 @@ enum kvr_status kvr_decode(const struct kvr_tokenizer *tokenizer, const uint32_t
     if (!steps || decoders[0].kind == KVR_DECODE_BYTES) {
         for (size_t i = 0; i < count; i++)
             if (!(skip_special && v->token_flags[ids[i]] & KVR_TOKEN_SPECIAL))
-                append_token(v, ids[i], text);
+                append_token(tokenizer, ids[i], text);
         return text->failed ? kvr_error_memory(error) : KVR_OK;
     }
     struct decoding d = {.tokenizer = tokenizer, .steps = decoders, .count = steps};

@@ -149,6 +149,18 @@ static enum kvr_status load_merges(
     return status;
 }
 
+/* The id of an added token: that of the model's token of this text, where there is one, comes
+ * before the one that the file gives. */
+static uint64_t added_id(
+    const struct kvr_source *source, struct kvr_text text, uint64_t id, struct kvr_buffer *scratch)
+{
+    uint32_t own = KVR_NO_TOKEN;
+
+    if (token_bytes(source, text.text, text.length, scratch))
+        own = kvr_source_find(source, scratch->data, scratch->length);
+    return own == KVR_NO_TOKEN ? id : own;
+}
+
 static enum kvr_status load_added(
     struct kvr_source *source, struct kvr_value list, struct kvr_error *error)
 {
@@ -159,7 +171,7 @@ static enum kvr_status load_added(
         {"lstrip", KVR_ADDED_LSTRIP}, {"rstrip", KVR_ADDED_RSTRIP},
         {"normalized", KVR_ADDED_NORMALIZED}};
     struct kvr_cursor cursor = kvr_value_open(list);
-    struct kvr_buffer scratch = {0};
+    struct kvr_buffer scratch = {0}, bytes = {0};
     struct kvr_value item;
     enum kvr_status status = KVR_OK;
 
@@ -177,10 +189,15 @@ static enum kvr_status load_added(
         for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
             if (kvr_value_true(kvr_value_get(item, flags[i].name)))
                 step.flags |= flags[i].flag;
+        id = added_id(source, text, id, &bytes);
         step.a = (int32_t)id;
         uint8_t token_flags = step.flags & KVR_ADDED_SPECIAL ? KVR_TOKEN_SPECIAL : 0;
         if (id < source->token_count && source->tokens[id].flags & KVR_TOKEN_PRESENT)
             source->tokens[id].flags |= token_flags;
+        else if (source->model == KVR_MODEL_BYTE_BPE &&
+                 token_bytes(source, text.text, text.length, &bytes))
+            status = kvr_source_add_token(/* the reference decodes these by the alphabet, too */
+                source, id, bytes.data, bytes.length, token_flags | KVR_TOKEN_ADDED, error);
         else
             status = kvr_source_add_token(
                 source, id, text.text, text.length, token_flags | KVR_TOKEN_ADDED, error);
@@ -189,6 +206,7 @@ static enum kvr_status load_added(
                 source, KVR_ADDED, step, text.text, text.length, NULL, 0, error);
     }
     kvr_buffer_release(&scratch);
+    kvr_buffer_release(&bytes);
     return status;
 }
 

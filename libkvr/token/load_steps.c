@@ -231,7 +231,8 @@ static enum kvr_status load_pretokenizer(struct kvr_source *source, struct kvr_v
                    : add_pattern(source, PUNCTUATION, (enum kvr_behaviour)behaviour, false, error);
     }
     if (kvr_value_is(type, "Whitespace"))
-        return add_pattern(source, "\\w+|[^\\w\\s]+", KVR_SPLIT_REMOVED, true, error);
+        return add_pattern(source, "[\\w\\x{200c}\\x{200d}]+|[^\\w\\x{200c}\\x{200d}\\s]+",
+            KVR_SPLIT_REMOVED, true, error); /* Rust's \\w has the joiners too */
     if (kvr_value_is(type, "WhitespaceSplit"))
         return add_pattern(source, "\\s", KVR_SPLIT_REMOVED, false, error);
     if (kvr_value_is(type, "BertPreTokenizer")) {
@@ -392,8 +393,10 @@ static void find_fast_forms(struct kvr_source *source)
     source->folded |= replaced;
     for (uint32_t first = 0; first < *splits; first++) {
         for (uint32_t last = first; last < *splits && last < first + 4; last++) {
-            if (p[last].kind != KVR_PRETOKENIZE_SPLIT || p[last].a != KVR_SPLIT_ISOLATED ||
-                p[last].b)
+            /* matches alone, or all but them removed: the same where a pattern leaves no gap */
+            bool keeps_matches = p[last].a == KVR_SPLIT_REMOVED && p[last].b == 1 && last == first;
+            bool isolates = p[last].a == KVR_SPLIT_ISOLATED && p[last].b == 0;
+            if (p[last].kind != KVR_PRETOKENIZE_SPLIT || !(isolates || keeps_matches))
                 break;
             char joined[2048];
             size_t length = 0;

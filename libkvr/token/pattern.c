@@ -64,8 +64,20 @@ static const struct property properties[] = {
               BIT(KVR_CS)},
 };
 
-/* \w: letters, marks, decimal and letter numbers, connectors. */
+/* \w: letters, marks, decimal and letter numbers, connectors, and the letters in circles and
+ * squares (Alphabetic, M, Nd, Pc). A bit that no category uses stands for it. */
+#define WORD_CLASS BIT(31)
 #define IS_WORD (KVR_IS_LETTER | KVR_IS_MARK | BIT(KVR_ND) | BIT(KVR_NL) | BIT(KVR_PC))
+
+static bool is_in(uint32_t character, uint32_t categories)
+{
+    if (categories != WORD_CLASS)
+        return kvr_category_bit(character) & categories;
+    return kvr_category_bit(character) & IS_WORD || (character >= 0x24b6 && character <= 0x24e9) ||
+           (character >= 0x1f130 && character <= 0x1f149) ||
+           (character >= 0x1f150 && character <= 0x1f169) ||
+           (character >= 0x1f170 && character <= 0x1f189);
+}
 
 /* Appends the code points of these categories (or, negated, of all others) as class members. The
  * surrogates are left out: UTF-8 has none and PCRE2 refuses them. */
@@ -73,12 +85,10 @@ static void append_members(struct kvr_buffer *out, uint32_t categories, bool neg
 {
     uint32_t character = 0;
 
-    if (negated)
-        categories = ~categories;
     while (character < 0x110000) {
         uint32_t first = character;
         while (character < 0x110000 && (character < 0xd800 || character > 0xdfff) &&
-               kvr_category_bit(character) & categories)
+               is_in(character, categories) != negated)
             character++;
         if (character > first)
             kvr_buffer_append_format(out, character - first > 1 ? "\\x{%x}-\\x{%x}" : "\\x{%x}",
@@ -165,7 +175,7 @@ static enum kvr_status rewrite_escape(
         break;
     case 'w':
     case 'W':
-        categories = IS_WORD;
+        categories = WORD_CLASS;
         negated = letter == 'W';
         break;
     case 'A':

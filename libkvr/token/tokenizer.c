@@ -63,6 +63,19 @@ static enum kvr_status compile_patterns(struct kvr_tokenizer *t, struct kvr_erro
     return KVR_OK;
 }
 
+/* The reference decodes a token that is matched in normalized text as that text. */
+static void keep_form(
+    struct kvr_tokenizer *t, const struct kvr_step *step, const struct kvr_buffer *text)
+{
+    uint32_t head[2] = {(uint32_t)step->a, (uint32_t)text->length};
+
+    if (text->length == step->text_length &&
+        memcmp(text->data, t->vocabulary.text + step->text, text->length) == 0)
+        return;
+    kvr_buffer_append(&t->forms, head, sizeof head);
+    kvr_buffer_append(&t->forms, text->data, text->length);
+}
+
 /* Builds one of the two matchers of added tokens. */
 static enum kvr_status build_added(
     struct kvr_tokenizer *t, bool normalized, struct kvr_added *added, struct kvr_error *error)
@@ -77,8 +90,11 @@ static enum kvr_status build_added(
         if (!(steps[i].flags & KVR_ADDED_NORMALIZED) == normalized)
             continue;
         kvr_buffer_append(&texts[i], t->vocabulary.text + steps[i].text, steps[i].text_length);
-        if (normalized)
+        if (normalized) {
             status = kvr_normalize(t, &texts[i], &spare, error);
+            if (!status)
+                keep_form(t, &steps[i], &texts[i]);
+        }
         if (texts[i].length)
             keys[kept++] =
                 (struct kvr_trie_key){(const uint8_t *)texts[i].data, (uint32_t)texts[i].length, i};
@@ -258,6 +274,7 @@ void kvr_tokenizer_release(struct kvr_tokenizer *t)
     free(t->patterns);
     kvr_added_release(&t->raw);
     kvr_added_release(&t->normalized);
+    kvr_buffer_release(&t->forms);
     kvr_pages_release(&t->image);
     free(t);
 }

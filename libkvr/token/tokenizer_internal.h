@@ -19,6 +19,8 @@ struct kvr_tokenizer {
     struct kvr_vocabulary vocabulary;
     struct kvr_pattern **patterns;    /* one a step, NULL where it has none */
     struct kvr_added raw, normalized; /* added tokens, by what they are matched in */
+    struct kvr_buffer forms; /* added tokens that are decoded in their normalized form: id (u32),
+                                length (u32), text, one after another */
     kvr_scanner *scanner;             /* the whole pre-tokenization, where one scanner does it */
     bool plain;                       /* no normalizer changes anything */
     bool nfc;                         /* NFC is the only normalizer */
