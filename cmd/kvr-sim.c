@@ -3,6 +3,7 @@
  * options and three things to do with it: simulate lines, compare policies, sweep the rate.
  */
 #include "cmd/tool.h"
+#include "sim/plan.h"
 #include "sim/stage.h"
 #include "sim/sweep.h"
 
@@ -176,6 +177,9 @@ struct setup {
     struct kvr_desk_options desk;
     struct kvr_parameter_value engine_values[KVR_ENGINE_PARAMETERS_MOST];
     struct kvr_sim_reader reader;
+    struct kvr_sim_plan plan;
+    struct kvr_stage *stage;    /* of lines */
+    struct kvr_sim_trace trace; /* of studies */
     const char *command;
     uint32_t workers; /* joined so far */
 };
@@ -392,10 +396,63 @@ static enum kvr_status join_stage(
     return kvr_stage_join(to, worker, error);
 }
 
+typedef enum kvr_status take_line(
+    struct setup *setup, const struct kvr_line *line, struct kvr_error *error);
+
+/* Gives take() the merged worker lines whose time has come. */
+static enum kvr_status take_due(
+    struct setup *setup, double time_ms, take_line *take, struct kvr_error *error)
+{
+    const struct kvr_line *due;
+    enum kvr_status status;
+
+    while ((status = kvr_sim_plan_due(&setup->plan, time_ms, &due, error)) == KVR_OK) {
+        status = take(setup, due, error);
+        if (status == KVR_BAD_INPUT) {
+            kvr_error_prefix(error, "%s:%lu", due->source.file, due->source.number);
+            tool_fail(&setup->tool, error);
+        } else if (status != KVR_OK) {
+            return status;
+        }
+    }
+    return status == KVR_END ? KVR_OK : status;
+}
+
+/* Gives take() every line of the input. */
+static enum kvr_status each_line(struct setup *setup, take_line *take, struct kvr_error *error)
+{
+    struct tool *tool = &setup->tool;
+    const struct kvr_line *line = &tool->line;
+    enum kvr_status status = KVR_OK;
+
+    while (status == KVR_OK && tool_next(tool) == TOOL_LINE) {
+        double time_ms;
+        status = kvr_sim_timestamp(line, &time_ms, error);
+        if (status == KVR_OK && line->source.merged && kvr_line_is_event(line) && !isnan(time_ms)) {
+            status = kvr_sim_plan_add(&setup->plan, line, time_ms, error);
+        } else if (status == KVR_OK) {
+            status = take_due(setup, time_ms, take, error);
+            if (status == KVR_OK)
+                status = take(setup, line, error);
+        }
+        if (status == KVR_BAD_INPUT) {
+            tool_bad_line(tool, error);
+            status = KVR_OK;
+        }
+    }
+    return status == KVR_OK && !tool_interrupted() ? take_due(setup, INFINITY, take, error)
+                                                   : status;
+}
+
+static enum kvr_status take_stage(
+    struct setup *setup, const struct kvr_line *line, struct kvr_error *error)
+{
+    return kvr_stage_line(setup->stage, line, error);
+}
+
 static enum kvr_status simulate(struct setup *setup, struct kvr_error *error)
 {
     const struct settings *settings = &setup->settings;
-    struct tool *tool = &setup->tool;
     const struct kvr_stage_options options = {
         .sim = &setup->sim,
         .desk = setup->command ? NULL : &setup->desk,
@@ -406,21 +463,16 @@ static enum kvr_status simulate(struct setup *setup, struct kvr_error *error)
         .pace = {.rate = settings->rate, .closed = settings->closed},
         .slo = {settings->slo_ttft_ms, settings->slo_tbt_ms, settings->slo_gap_ms},
     };
-    struct kvr_stage *stage = NULL;
 
-    enum kvr_status status = kvr_stage_create(&options, &setup->reader, &tool->out, &stage, error);
+    enum kvr_status status =
+        kvr_stage_create(&options, &setup->reader, &setup->tool.out, &setup->stage, error);
     if (status == KVR_OK)
-        status = join_workers(setup, join_stage, stage, error);
-    while (status == KVR_OK && tool_next(tool) == TOOL_LINE) {
-        status = kvr_stage_line(stage, &tool->line, error);
-        if (status == KVR_BAD_INPUT) {
-            tool_bad_line(tool, error);
-            status = KVR_OK;
-        }
-    }
+        status = join_workers(setup, join_stage, setup->stage, error);
+    if (status == KVR_OK)
+        status = each_line(setup, take_stage, error);
     if (status == KVR_OK && !tool_interrupted())
-        status = kvr_stage_end(stage, error);
-    kvr_stage_destroy(stage);
+        status = kvr_stage_end(setup->stage, error);
+    kvr_stage_destroy(setup->stage);
     return status;
 }
 
@@ -437,10 +489,10 @@ static bool missing(struct kvr_value value)
     return value.type <= KVR_NULL;
 }
 
-static enum kvr_status keep_line(
-    struct setup *setup, struct kvr_sim_trace *trace, struct kvr_error *error)
+static enum kvr_status take_study(
+    struct setup *setup, const struct kvr_line *line, struct kvr_error *error)
 {
-    const struct kvr_line *line = &setup->tool.line;
+    struct kvr_sim_trace *trace = &setup->trace;
     struct kvr_worker_description worker;
     struct kvr_sim_item *item;
     double timestamp_ms;
@@ -464,7 +516,6 @@ static enum kvr_status study(struct setup *setup, struct kvr_error *error)
 {
     const struct settings *settings = &setup->settings;
     struct tool *tool = &setup->tool;
-    struct kvr_sim_trace trace = {0};
     const struct kvr_sim_sweep sweep = {
         .study = {.sim = &setup->sim,
             .desk = &setup->desk,
@@ -480,19 +531,14 @@ static enum kvr_status study(struct setup *setup, struct kvr_error *error)
         .out = &tool->out.buffer,
     };
 
-    enum kvr_status status = join_workers(setup, join_trace, &trace, error);
-    while (status == KVR_OK && tool_next(tool) == TOOL_LINE) {
-        status = keep_line(setup, &trace, error);
-        if (status == KVR_BAD_INPUT) {
-            tool_bad_line(tool, error);
-            status = KVR_OK;
-        }
-    }
+    enum kvr_status status = join_workers(setup, join_trace, &setup->trace, error);
+    if (status == KVR_OK)
+        status = each_line(setup, take_study, error);
     if (status == KVR_OK && !tool_interrupted())
-        status = settings->sweep ? kvr_sim_sweep(&sweep, &trace, error)
-                                 : kvr_sim_compare(&sweep, &trace, error);
+        status = settings->sweep ? kvr_sim_sweep(&sweep, &setup->trace, error)
+                                 : kvr_sim_compare(&sweep, &setup->trace, error);
     tool->out.whole = tool->out.buffer.length;
-    kvr_sim_trace_release(&trace);
+    kvr_sim_trace_release(&setup->trace);
     return status;
 }
 
@@ -531,6 +577,7 @@ int main(int argc, char **argv)
                      : simulate(&setup, &error);
     if (status != KVR_OK)
         tool_fail(&setup.tool, &error);
+    kvr_sim_plan_release(&setup.plan);
     kvr_sim_reader_release(&setup.reader);
     return tool_end(&setup.tool);
 }

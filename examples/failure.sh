@@ -15,17 +15,15 @@ options=${OPTIONS:---model llama-3.1-70b --gpu 8xh100 -c 3000000}
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 
-gzip -dcf "$trace" >"$folder/stays"
-half=$(jq -n 'last(inputs).timestamp / 2 | floor' "$folder/stays")
+half=$(gzip -dcf "$trace" | jq -n 'last(inputs).timestamp / 2 | floor')
 start=$((half - drain * 1000))
-# insert STATE TIME FILE: the file with a line that gives w3 this state at this time.
-insert() {
-    jq -c --argjson time "$2" 'select(.timestamp < $time)' "$3"
+# gives w3 a state at a time
+worker() {
     echo "{\"event\":\"worker\",\"worker\":\"w3\",\"state\":\"$1\",\"timestamp\":$2}"
-    jq -c --argjson time "$2" 'select(.timestamp >= $time)' "$3"
 }
-insert down "$half" "$folder/stays" >"$folder/killed"
-insert draining "$start" "$folder/killed" >"$folder/drained"
+: >"$folder/stays"
+worker down "$half" >"$folder/killed"
+{ worker draining "$start" && worker down "$half"; } >"$folder/drained"
 
 report() {
     jq -c 'select(.response) | {t: .timestamp, s: .session, w: .response.worker, ttft: .response.ttft_ms,
@@ -46,12 +44,12 @@ report() {
             | @tsv' |
         awk -F'\t' '{printf "%-10s %-13s %6s %8s %8s %8s %6s %8s %7s\n", $1, $2, $3, $4, $5, $6, $7, $8, $9}'
 }
-# simulate CASE FILE OPTION...
+# simulate CASE CHANGES OPTION...
 simulate() {
-    name=$1 file=$2
+    name=$1 changes=$2
     shift 2
     # shellcheck disable=SC2086
-    kvr-sim -w 8 $options --policy "$policy" --derive-sessions "$@" "$folder/$file" | report "$name"
+    kvr-sim -w 8 $options --policy "$policy" --derive-sessions "$@" -m "$folder/$changes" "$trace" | report "$name"
 }
 
 printf '%-10s %-13s %6s %8s %8s %8s %6s %8s %7s\n' w3 conversations turns 'TTFT p50' p90 p99 hit retried failed

@@ -168,6 +168,32 @@ END
     assert_equal "$(jq -c 'select(.response) | [.response.status, .response.worker, .response.attempts]' <<<"$output")" '[200,"w1",2]'
 }
 
+@test "merged worker lines wait for their time, in any order" {
+    cat >lines <<'END'
+{"id":1,"timestamp":0,"input_length":20000,"output_length":9}
+{"id":2,"timestamp":5000,"input_length":10,"output_length":1}
+END
+    cat >changes <<'END'
+{"event":"worker","worker":"w1","state":"active","timestamp":4000}
+{"event":"worker","worker":"w0","state":"down","timestamp":100}
+{"event":"worker","worker":"w1","state":"down","timestamp":200}
+END
+    run kvr-sim -w 2 --policy round-robin -m changes lines
+    assert_success
+    assert_equal "$(jq -c 'select(.response) | [.id, .timestamp, .response.status, .response.worker]' <<<"$output" | paste -sd' ')" \
+        '[1,0,503,null] [2,5000,200,"w1"]'
+    kvr-sim -w 2 --policy round-robin --summary --json -m changes lines | jq -e '.completed == 1 and .failed == 1'
+    # after the last arrival too
+    printf '{"event":"worker","worker":"w1","state":"down","timestamp":%.1f}\n' 5000.1 >late
+    run kvr-sim -w w1 -m late lines
+    assert_equal "$(jq -c 'select(.response) | .response.status' <<<"$output" | paste -sd' ')" "200 503"
+    printf '{"event":"worker","worker":5,"timestamp":3}\n' >bad
+    run kvr-sim -w 2 -m bad lines
+    assert_failure 1
+    assert_output --partial "bad:1: "
+    assert_equal "$(grep -c '"status":200' <<<"$output")" 2
+}
+
 @test "events: done, stored, removed, load, in the order of time, and kvr-match takes them" {
     kvr-sim -w 2 -c 100000 --events --load-every 1s "$(trace_slice)" >out
     jq -se 'map(.event // empty) | unique == ["done","load","removed","stored"]' out
