@@ -249,11 +249,14 @@ int tool_begin_without_input(struct tool *tool, const struct kvr_program *progra
 int tool_begin(struct tool *tool, const struct kvr_program *program,
     const struct kvr_option_group *groups, int argc, char **argv)
 {
-    struct kvr_error error = {0};
     int begun = tool_begin_without_input(tool, program, groups, argc, argv);
 
-    if (begun >= 0)
-        return begun;
+    return begun >= 0 ? begun : tool_open_input(tool);
+}
+
+int tool_open_input(struct tool *tool)
+{
+    struct kvr_error error = {0};
     const struct tool_settings *settings = &tool->settings;
     struct kvr_source_options source = {
         .files = tool->operands,

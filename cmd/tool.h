@@ -90,6 +90,10 @@ int tool_begin(struct tool *tool, const struct kvr_program *program,
 int tool_begin_without_input(struct tool *tool, const struct kvr_program *program,
     const struct kvr_option_group *groups, int argc, char **argv);
 
+/* Makes the operands input files after all, for a program that is told so by an option. Returns as
+ * tool_begin() does. */
+int tool_open_input(struct tool *tool);
+
 /* The next line, parsed. Bad lines are reported, counted and dealt with in here. */
 enum tool_result tool_next(struct tool *tool);
 

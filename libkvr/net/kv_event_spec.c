@@ -1,0 +1,73 @@
+#include "net/kv_event_spec.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void kvr_kv_spec_release(struct kvr_kv_spec *spec)
+{
+    free(spec->memory);
+    memset(spec, 0, sizeof *spec);
+}
+
+/* The value of ",key=" in text, cut off from what stands before it. */
+static const char *cut_option(char *text, const char *key)
+{
+    char *at = strstr(text, key);
+
+    if (!at)
+        return NULL;
+    *at = 0;
+    return at + strlen(key);
+}
+
+static bool is_endpoint(const char *place)
+{
+    static const char *const schemes[] = {"tcp://", "ipc://", "inproc://"};
+
+    for (size_t i = 0; i < sizeof schemes / sizeof *schemes; i++)
+        if (strncmp(place, schemes[i], strlen(schemes[i])) == 0 && place[strlen(schemes[i])])
+            return true;
+    return false;
+}
+
+enum kvr_status kvr_kv_spec_read(
+    const char *text, bool endpoint, struct kvr_kv_spec *spec, struct kvr_error *error)
+{
+    static const char *const keys[] = {",replay=", ",topic=", ",model="};
+    const char **const values[] = {&spec->replay, &spec->topic, &spec->model};
+    char *rest;
+
+    memset(spec, 0, sizeof *spec);
+    rest = spec->memory = strdup(text);
+    if (!rest)
+        return kvr_error_memory(error);
+    /* The last option first, so that each is cut off from what stands before it. */
+    for (;;) {
+        size_t last = 3, best = 0;
+        for (size_t i = 0; i < 3; i++) {
+            const char *at = *values[i] ? NULL : strstr(rest, keys[i]);
+            if (at && (size_t)(at - rest) >= best) {
+                best = (size_t)(at - rest);
+                last = i;
+            }
+        }
+        if (last == 3)
+            break;
+        *values[last] = cut_option(rest, keys[last]);
+    }
+    size_t name = strcspn(rest, "=/");
+    spec->place = rest;
+    if (rest[name] == '=') {
+        rest[name] = 0;
+        spec->name = rest;
+        spec->place = rest + name + 1;
+    }
+    bool good =
+        *spec->place && (!spec->name || *spec->name) && (!spec->replay || *spec->replay) &&
+        (!endpoint || (is_endpoint(spec->place) && (!spec->replay || is_endpoint(spec->replay))));
+    if (good)
+        return KVR_OK;
+    kvr_kv_spec_release(spec);
+    return kvr_error_set(error, KVR_BAD_USAGE, "'%s' is not %s", text,
+        endpoint ? "NAME=tcp://HOST:PORT[,replay=tcp://HOST:PORT]" : "[NAME=]FILE[,replay=FILE]");
+}
