@@ -51,7 +51,7 @@ static struct kvr_text text_of(struct kvr_value value)
 static inline enum kvr_status scanned_tokens(
     const struct kvr_scanned *member, const char *name, int64_t *tokens, struct kvr_error *error)
 {
-    if (member->plain && member->whole && member->digits <= TOKENS_MOST) {
+    if (member->plain && !member->decimals && member->digits <= TOKENS_MOST) {
         *tokens = (int64_t)member->digits;
         return KVR_OK;
     }
@@ -62,7 +62,7 @@ static inline enum kvr_status scanned_ms(
     const struct kvr_scanned *member, const char *name, double *ms, struct kvr_error *error)
 {
     if (member->plain) {
-        *ms = member->number;
+        *ms = kvr_scanned_number(member);
         return KVR_OK;
     }
     return read_ms(member->value, name, ms, error);
@@ -92,7 +92,7 @@ enum kvr_status kvr_facts_read_response(
             status =
                 scanned_tokens(&member, "response.output_length", &facts->output_tokens, error);
         } else if (KVR_TEXT_IS(member.name, "status")) {
-            if (member.plain && member.whole)
+            if (member.plain && !member.decimals)
                 facts->status = (int64_t)member.digits;
             else if (member.value.type > KVR_NULL && !kvr_value_i64(member.value, &facts->status))
                 status =
@@ -217,7 +217,7 @@ static void read_kind(const struct kvr_line *line, struct kvr_facts *facts)
     facts->session = kvr_facts_hash(session);
 }
 
-static uint64_t read_name_space(const struct kvr_line *line)
+uint64_t kvr_facts_name_space(const struct kvr_line *line)
 {
     static const enum kvr_name names[] = {KVR_NAME_MODEL, KVR_NAME_LORA, KVR_NAME_SALT};
     uint64_t hash = 0;
@@ -259,7 +259,6 @@ enum kvr_status kvr_facts_read(const struct kvr_line *line, bool brief,
         .predicted_ttft_ms = NAN,
         .slo_ttft_ms = NAN,
         .status = -1,
-        .hash_ids = kvr_line_get(line, KVR_NAME_HASH_IDS),
         .block_tokens = default_block_tokens};
     enum kvr_status status =
         read_ms(kvr_line_get(line, KVR_NAME_TIMESTAMP), "timestamp", &facts->timestamp_ms, error);
@@ -290,7 +289,6 @@ enum kvr_status kvr_facts_read(const struct kvr_line *line, bool brief,
                                     facts->block_tokens == 0 || facts->block_tokens > UINT32_MAX))
         return kvr_error_set(error, KVR_BAD_INPUT, "block_size is not a number of tokens");
     read_kind(line, facts);
-    facts->name_space = read_name_space(line);
     settle_reuse(facts);
     return KVR_OK;
 }

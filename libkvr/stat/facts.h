@@ -27,9 +27,7 @@ struct kvr_facts {
     struct kvr_text reason;
     uint64_t session;   /* a hash, never 0; 0: none */
     enum kvr_kind kind; /* as turn or parent say; unknown where only the session could */
-    struct kvr_value hash_ids;
     uint64_t block_tokens;
-    uint64_t name_space; /* a hash of model, lora and salt; 0 where there are none */
 };
 
 /* Whether a worker may be chosen, for the best match. NULL: all may. */
@@ -38,11 +36,15 @@ typedef bool kvr_facts_active(void *context, struct kvr_text worker);
 /*
  * KVR_BAD_INPUT when a member has a type that cannot be read: a token count that is no whole
  * number, a time that is none. default_block_tokens stands where a line has no block_size. Brief
- * leaves out what only a full report asks for: match, cache, kind, session and namespace.
+ * leaves out what only a full report asks for: match, cache, kind and session.
  */
 enum kvr_status kvr_facts_read(const struct kvr_line *line, bool brief,
     uint64_t default_block_tokens, kvr_facts_active *active, void *context, struct kvr_facts *facts,
     struct kvr_error *error);
+
+/* A hash of model, lora and salt: block ids of different ones never match. 0 where there are none.
+ */
+uint64_t kvr_facts_name_space(const struct kvr_line *line);
 
 /* The members of a response, of a request line or of a done line. */
 enum kvr_status kvr_facts_read_response(

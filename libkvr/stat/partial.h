@@ -9,7 +9,9 @@
  *   any split add up exactly in tokens (stat/ceiling.h); its share of requests and of time, and the
  *   ceilings of workers and groups, are exact only where the partials share no block, else left
  * out. So is the regret where the ceiling stood in for a missing match.
- * - Blocks stored and removed: carried as counts; left out for a worker that two partials speak of.
+ * - Blocks stored and removed: carried as counts; left out for a worker that other partials speak
+ * of too.
+ * - The regret where a worker was not active all the time: which one could have been chosen then.
  * - Requests answered by `done` lines: exact where a request and its done line are in one partial;
  *   otherwise named.
  * - Windows, alerts, shared prefixes and reuse distance: left out of what has more than one

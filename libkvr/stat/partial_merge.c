@@ -167,11 +167,16 @@ static enum kvr_status read_worker(
         worker = &report->workers[index];
         if (kvr_value_is(name, KVR_GROUP_NONE))
             report->no_worker = index;
-        uint64_t blocks = 0;
         struct kvr_value counters = kvr_value_get(object, "counters");
-        bool speaks = (get_u64(counters, "stored_blocks", &blocks) && blocks) ||
-                      (get_u64(counters, "evicted_blocks", &blocks) && blocks);
-        worker->blocks_contradict |= (speaks && has_blocks(worker)) || contradict;
+        uint64_t stored = 0, evicted = 0, requests = 0;
+        get_u64(counters, "stored_blocks", &stored);
+        get_u64(counters, "evicted_blocks", &evicted);
+        get_u64(counters, "requests", &requests);
+        /* Whether a block was reused before it went is known where its worker's requests are. */
+        bool was_asked = worker->tally.counters[KVR_COUNT_REQUESTS] != 0;
+        bool speaks = stored || evicted;
+        worker->blocks_contradict |= (speaks && (has_blocks(worker) || was_asked)) ||
+                                     (requests && has_blocks(worker)) || contradict;
         /* The state is that of the latest worker line, the gauges those of the latest load line. */
         if (declared && !(part.state_ms < worker->state_ms)) {
             worker->state = (enum kvr_worker_state)state;
@@ -386,7 +391,7 @@ static enum kvr_status check_counts(
     static const char *const names[] = {"lines", "request_lines", "event_lines", "untimed_lines",
         "forgotten", "unmatched_done", "done_seen", "match_seen", "blocks_seen", "residents_full",
         "sessions_full", "sessions_asked", "ceiling_kept", "ceiling_stands_in",
-        "sessions_contradict", "blocks_contradict", "parts"};
+        "sessions_contradict", "blocks_contradict", "parts", "inactive_seen"};
 
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         if (!kvr_value_u64(kvr_line_find(line, names[i]), &counts[i]))
@@ -401,7 +406,7 @@ enum kvr_status kvr_partial_merge(
     struct reader reader = {.scale = &report->scale, .error = error};
     struct kvr_windows *windows = &report->windows;
     double oldest_ms = NAN, newest_ms = NAN;
-    uint64_t counts[17];
+    uint64_t counts[18];
 
     enum kvr_status status = check_options(report, line, by, error);
     if (status == KVR_OK)
@@ -421,6 +426,7 @@ enum kvr_status kvr_partial_merge(
     windows->oldest_ms = fmin(windows->oldest_ms, oldest_ms);
     windows->newest_ms = fmax(windows->newest_ms, newest_ms);
     report->merged_parts += counts[16];
+    report->inactive_seen |= counts[17] != 0;
     report->sessions_contradict |= counts[14] != 0;
     report->blocks_contradict |= counts[15] != 0;
     report->lines += counts[0];
@@ -534,10 +540,15 @@ enum kvr_status kvr_partial_settle(struct kvr_report *report, struct kvr_error *
     }
     if (contradict)
         leave_out(report, "stored and evicted blocks of some workers",
-            "more than one partial speaks of them");
+            "more than one partial speaks of these workers");
     if (report->unmatched_done)
         leave_out(report, "outcome of some requests",
             "their done lines are in another partial, or their requests in none");
+    if (report->inactive_seen && report->match_seen) {
+        clear_counters(report, KVR_COUNT_BEST, KVR_COUNT_REGRET_US);
+        leave_out(report, "best_token_hit_rate and regret",
+            "workers were not active all the time, and partials do not know of each other's");
+    }
     if (report->done_seen)
         leave_out(report, "outstanding_max by placement", "it depends on the order");
     if (report->merged_parts > 1)

@@ -234,6 +234,7 @@ void kvr_partial_write(const struct kvr_report *report, const char *by, struct k
     add_u64(out, "sessions_contradict", report->sessions_contradict);
     add_u64(out, "blocks_contradict", report->blocks_contradict);
     add_u64(out, "parts", report->merged_parts ? report->merged_parts : 1);
+    add_u64(out, "inactive_seen", report->inactive_seen);
     kvr_line_add(out, "beyond_workers");
     kvr_buffer_append_byte(out, '{');
     write_tally(out, &report->beyond_workers);

@@ -222,20 +222,27 @@ static enum kvr_status request(
     struct kvr_facts facts;
     struct kvr_pane *pane = NULL;
     uint32_t worker, group = 0, reason = 0;
-    uint64_t reusable = 0;
+    uint64_t reusable = 0, name_space = 0;
+    enum kvr_status status = KVR_OK;
     int64_t ceiling = -1;
     size_t id_count = 0;
     bool block_ids =
         !report->options.brief &&
         (report->options.ceiling || report->options.prefixes || report->residents.length);
 
-    enum kvr_status status =
-        kvr_facts_read(line, report->options.brief, report->options.block_tokens,
-            report->inactive_workers ? is_active : NULL, report, &facts, error);
-    if (status == KVR_OK && block_ids && facts.hash_ids.type > KVR_NULL)
-        status = kvr_report_ids(report, facts.hash_ids, &id_count, error);
-    if (report->options.ceiling)
-        kvr_ceiling_prefetch(&report->ceiling, report->ids, id_count, facts.name_space);
+    /* The block ids first: what the ceiling will look at comes from memory while the rest is read.
+     */
+    struct kvr_value ids = kvr_line_get(line, KVR_NAME_HASH_IDS);
+    if (block_ids && ids.type > KVR_NULL) {
+        status = kvr_report_ids(report, ids, &id_count, error);
+        if (status != KVR_OK)
+            return status;
+        name_space = kvr_facts_name_space(line);
+        if (report->options.ceiling)
+            kvr_ceiling_prefetch(&report->ceiling, report->ids, id_count, name_space);
+    }
+    status = kvr_facts_read(line, report->options.brief, report->options.block_tokens,
+        report->inactive_workers ? is_active : NULL, report, &facts, error);
     if (status == KVR_OK && report->options.by)
         status = group_of(report, line, &group, error);
     if (status == KVR_OK)
@@ -256,14 +263,14 @@ static enum kvr_status request(
         if (facts.input_tokens < 0)
             facts.input_tokens = (int64_t)prompt;
         if (report->options.ceiling) {
-            status = kvr_ceiling_request(&report->ceiling, report->ids, id_count, facts.name_space,
+            status = kvr_ceiling_request(&report->ceiling, report->ids, id_count, name_space,
                 facts.block_tokens, prompt, &reusable, error);
             ceiling = report->ceiling.full ? -1 : (int64_t)reusable;
         }
         if (status == KVR_OK && report->options.prefixes && !report->prefixes.full) {
             struct kvr_value id = kvr_line_get(line, KVR_NAME_ID);
             status = kvr_prefixes_request(&report->prefixes, &report->scale, report->ids, id_count,
-                facts.name_space, facts.block_tokens, prompt, id.text, id.length,
+                name_space, facts.block_tokens, prompt, id.text, id.length,
                 facts.worker.text && worker ? (int)worker - 1 : -1, error);
         }
         if (report->residents.length)

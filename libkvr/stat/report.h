@@ -87,6 +87,7 @@ struct kvr_report {
     struct kvr_worker_stat *workers; /* by group */
     size_t worker_capacity;
     uint32_t inactive_workers;
+    bool inactive_seen; /* some worker was draining or down */
     uint32_t no_worker; /* the group of requests without one; 0 until there is one */
     struct kvr_groups group_names;
     struct kvr_tally *groups;

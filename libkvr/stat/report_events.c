@@ -33,6 +33,7 @@ static enum kvr_status on_worker(
     report->inactive_workers +=
         (description.state != KVR_WORKER_ACTIVE) - (stat->state != KVR_WORKER_ACTIVE);
     stat->state = description.state;
+    report->inactive_seen |= description.state != KVR_WORKER_ACTIVE;
     stat->declared = true;
     stat->state_ms = now_ms;
     if (description.capacity.amount &&

@@ -19,13 +19,19 @@ struct kvr_scanned {
     struct kvr_text name;
     struct kvr_value value;
     bool plain;
-    bool whole; /* no decimal point: digits is the number */
+    uint32_t decimals; /* so many of the digits stand behind the point */
     uint64_t digits;
-    double number;
 };
 
 static const double kvr_scan_powers[] = {
     1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17};
+
+/* The value of a plain number: digits and power are both exact in a double, so that the division
+ * rounds once, as strtod does. */
+static inline double kvr_scanned_number(const struct kvr_scanned *member)
+{
+    return (double)member->digits / kvr_scan_powers[member->decimals];
+}
 
 /* Reads the digits at `at`; the byte after the number. */
 static inline const char *kvr_scan_digits(const char *at, struct kvr_scanned *member)
@@ -44,10 +50,8 @@ static inline const char *kvr_scan_digits(const char *at, struct kvr_scanned *me
     }
     size_t length = (size_t)(at - start);
     member->plain = length <= 16 && digits < (uint64_t)1 << 53 && kvr_scan_ends_number(*at);
-    member->whole = !point;
+    member->decimals = point ? (uint32_t)(at - point - 1) : 0;
     member->digits = digits;
-    if (member->plain) /* both exact in a double: the division rounds once, as strtod does */
-        member->number = point ? (double)digits / kvr_scan_powers[at - point - 1] : (double)digits;
     while (!kvr_scan_ends_number(*at))
         at++;
     return at;

@@ -250,6 +250,56 @@ static void test_by_chance(void **state)
     }
 }
 
+/* Event lines: exact where a worker's lines are together, left out by name where they are not. */
+static void test_events(void **state)
+{
+    static const char *const lines[] = {
+        "{\"event\":\"stored\",\"timestamp\":0,\"worker\":\"w0\",\"hash_ids\":[1,2]}",
+        "{\"id\":1,\"timestamp\":10,\"input_length\":100,\"hash_ids\":[1],\"match\":{\"w0\":100},"
+        "\"route\":{\"worker\":\"w0\",\"reason\":\"x\"}}",
+        "{\"event\":\"removed\",\"timestamp\":50,\"worker\":\"w0\",\"hash_ids\":[1,2]}",
+        "{\"event\":\"stored\",\"timestamp\":0,\"worker\":\"w1\",\"hash_ids\":[7]}",
+        "{\"event\":\"worker\",\"worker\":\"w1\",\"state\":\"draining\"}",
+        "{\"id\":2,\"timestamp\":60,\"input_length\":100,\"hash_ids\":[7],\"match\":{\"w0\":50},"
+        "\"route\":{\"worker\":\"w1\",\"reason\":\"x\"}}",
+        "{\"event\":\"removed\",\"timestamp\":90,\"worker\":\"w1\",\"hash_ids\":[7]}",
+    };
+    struct kvr_expression *by;
+    struct kvr_report_options options = options_with(&by);
+
+    (void)state;
+    /* Cut between the workers, and in the midst of w0's lines. */
+    for (size_t cut = 1; cut <= 3; cut += 2) {
+        struct kvr_report *merged, *parts[2] = {report_of(&options, lines, cut),
+                                       report_of(&options, lines + cut, 7 - cut)};
+        struct kvr_buffer names = {0};
+        assert_int_equal(kvr_report_create(&merged, &options, NULL), KVR_OK);
+        for (int i = 1; i >= 0; i--) {
+            struct kvr_buffer text = {0};
+            kvr_partial_write(parts[i], ".route.reason", &text);
+            assert_int_equal(merge_text(merged, text.data, text.length), KVR_OK);
+            kvr_buffer_release(&text);
+            kvr_report_destroy(parts[i]);
+        }
+        assert_int_equal(kvr_partial_settle(merged, NULL), KVR_OK);
+        kvr_report_left_out(merged, name_it, &names);
+        kvr_buffer_append_byte(&names, '\0');
+        uint32_t w0 = kvr_groups_look(&merged->worker_names, "w0", 2);
+        uint32_t w1 = kvr_groups_look(&merged->worker_names, "w1", 2);
+        const uint64_t *first = merged->workers[w0].tally.counters;
+        const uint64_t *second = merged->workers[w1].tally.counters;
+        assert_int_equal(first[KVR_COUNT_EVICTED_BLOCKS], cut == 3 ? 2 : 0);
+        assert_int_equal(first[KVR_COUNT_EVICTED_UNUSED], cut == 3 ? 1 : 0);
+        assert_int_equal(second[KVR_COUNT_EVICTED_BLOCKS], 1);
+        assert_int_equal(merged->workers[w1].state, KVR_WORKER_DRAINING);
+        assert_int_equal(strstr(names.data, "evicted blocks") != NULL, cut == 1);
+        assert_non_null(strstr(names.data, "regret")); /* w1 was draining */
+        kvr_buffer_release(&names);
+        kvr_report_destroy(merged);
+    }
+    kvr_expression_destroy(by);
+}
+
 /* A partial that was made otherwise, or is none, changes nothing. */
 static void test_refused(void **state)
 {
@@ -291,6 +341,7 @@ int main(void)
         cmocka_unit_test(test_by_session),
         cmocka_unit_test(test_by_worker),
         cmocka_unit_test(test_by_chance),
+        cmocka_unit_test(test_events),
         cmocka_unit_test(test_refused),
     };
 
