@@ -153,10 +153,10 @@ static void heat_from_work(struct kvr_timeline *timeline, const double *work)
         reported |= !isnan(timeline->heat[i]);
         most = fmax(most, work[i]);
     }
-    timeline->heat_text = "share of KV cache in use";
+    timeline->heat_text = "share of KV cache in use, stronger is more";
     if (reported)
         return;
-    timeline->heat_text = "prefill work, against the busiest cell";
+    timeline->heat_text = "prefill work, stronger is more";
     for (size_t i = 0; i < cells; i++)
         timeline->heat[i] = most > 0 ? work[i] / most : NAN;
 }

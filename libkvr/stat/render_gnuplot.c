@@ -40,7 +40,7 @@ static void label(struct kvr_buffer *out, const char *text)
 
 static void cdf(struct kvr_buffer *out, const struct kvr_view *view)
 {
-    static const char *const titles[] = {"new conversations", "later turns", "kind unknown"};
+    static const char *const titles[] = {"new", "later turns", "unknown"};
     struct kvr_cdf_point points[CDF_POINTS];
     const struct kvr_sketch *sketches = &view->tally->sketches[KVR_SKETCH_TTFT_NEW];
     double least = kvr_render_cdf_start(view);
@@ -55,9 +55,10 @@ static void cdf(struct kvr_buffer *out, const struct kvr_view *view)
         any |= count != 0;
     }
     kvr_buffer_append_text(out,
-        "set title 'Time to first token'\nset xlabel 'time to first token, ms'\n"
+        "set title 'Time to first token by kind of conversation'\nset xlabel 'time to first token, "
+        "ms'\n"
         "set ylabel 'share of requests, %'\nset logscale x\nset yrange [0:100]\n"
-        "set key bottom right\n");
+        "set key bottom right samplen 2\n");
     if (!any) {
         kvr_buffer_append_text(out, "set xrange [1:1000]\nplot NaN notitle\nset xrange [*:*]\n");
     } else {
@@ -110,18 +111,18 @@ static void over_time(struct kvr_buffer *out, const struct kvr_timeline *timelin
         kvr_buffer_append_byte(out, '\n');
     }
     print(out,
-        "EOD\nset title 'Hit rate and load over time' offset 0,1\nset xlabel 'time since the first "
-        "request, "
-        "%s'\nset ylabel 'token hit rate, %%'\nset y2label 'requests/s'\nset yrange [0:100]\n"
-        "set y2range [0:*]\nset y2tics\nset ytics nomirror\nset key at graph 0.5,1.005 "
-        "center bottom horizontal\n",
+        "EOD\nset title 'Hit rate and load over time'\n"
+        "set xlabel 'time since the first request, %s'\n"
+        "set ylabel 'token hit rate, %%' tc lt 1\nset y2label 'requests/s' tc lt 2\n"
+        "set yrange [0:100]\nset y2range [0:*]\nset y2tics\nset ytics nomirror\nunset key\n",
         timeline->unit ? timeline->unit : "s");
     kvr_buffer_append_text(out,
         timeline->step_count
             ? "plot $time using 1:2 with lines lw 3 lc 1 title 'token hit rate', $time using 1:3 "
               "axes x1y2 with lines lw 2 lc 2 title 'requests/s'\n"
             : "plot NaN notitle\n");
-    kvr_buffer_append_text(out, "unset y2tics\nunset y2label\nset ytics mirror\n");
+    kvr_buffer_append_text(
+        out, "unset y2tics\nunset y2label\nset ylabel tc default\nset ytics mirror\n");
 }
 
 static void heat_map(
