@@ -1,0 +1,52 @@
+/*
+ * What runs a prefill: a model's weights, a pool of KV pages, and one entry that computes new
+ * tokens of any number of sequences on top of what their pages hold.
+ *
+ * A page table may name any pages in any order; the caller decides which page belongs to whom. A
+ * step reads pages of tokens before `first` as they are and writes those of its own tokens; nothing
+ * else is touched. Several sequences may name the same pages for a common prefix as long as none of
+ * them writes there.
+ */
+#ifndef KVR_KERNELS_BACKEND_H
+#define KVR_KERNELS_BACKEND_H
+
+#include "kernels/operations.h"
+#include "kernels/shape.h"
+
+struct kvr_backend_options {
+    const struct kvr_shape *shape;
+    uint64_t seed;        /* of the weights */
+    uint32_t page_tokens; /* at least 1 */
+    uint32_t pages;       /* of the pool */
+    uint32_t threads;     /* cpu: at least 1 */
+};
+
+/* New tokens of one sequence: a chunk of its prefill, or one token of its decoding. */
+struct kvr_step {
+    const uint32_t *tokens; /* [count], below the vocabulary */
+    uint32_t count;         /* at least 1 */
+    uint32_t first;         /* position of the first: so many tokens are cached */
+    const uint32_t *page_table;
+    float *logits; /* [vocabulary] of the last token, the caller's; NULL: computed, not kept */
+};
+
+struct kvr_runner;
+
+struct kvr_backend {
+    const char *name;
+    /* KVR_UNSUPPORTED where the machine lacks something, memory included. */
+    enum kvr_status (*create)(const struct kvr_backend_options *options, struct kvr_runner **runner,
+        struct kvr_error *error);
+    void (*destroy)(struct kvr_runner *runner);
+    /* Returns when the results are there. */
+    enum kvr_status (*run)(struct kvr_runner *runner, const struct kvr_step *steps, size_t count,
+        struct kvr_error *error);
+    const char *(*device)(const struct kvr_runner *runner);
+};
+
+extern const struct kvr_backend kvr_cpu_backend;
+
+/* The pool of the CPU backend, for tests and for copying pages. */
+struct kvr_kv *kvr_cpu_kv(struct kvr_runner *runner);
+
+#endif
