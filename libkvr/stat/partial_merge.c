@@ -1,6 +1,7 @@
 #include "stat/partial.h"
 
 #include "base/grow.h"
+#include "stat/report_private.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -454,16 +455,6 @@ static void leave_out(struct kvr_report *report, const char *name, const char *w
     kvr_buffer_append(&report->left_out, why, strlen(why) + 1);
 }
 
-static void clear_counters(struct kvr_report *report, enum kvr_counter first, enum kvr_counter last)
-{
-    for (int counter = (int)first; counter <= (int)last; counter++) {
-        for (uint32_t i = 0; i < report->worker_names.count; i++)
-            report->workers[i].tally.counters[counter] = 0;
-        for (size_t i = 0; i < report->group_capacity; i++)
-            report->groups[i].counters[counter] = 0;
-    }
-}
-
 /* New and continued become unknown. */
 static bool forget_kinds(struct kvr_tally *tally)
 {
@@ -504,9 +495,9 @@ static void settle_ceiling(struct kvr_report *report)
             "workers and groups",
             "partials share blocks");
     }
-    clear_counters(report, KVR_COUNT_CEILING, KVR_COUNT_CEILING_SAVED_US);
+    kvr_report_clear(report, KVR_COUNT_CEILING, KVR_COUNT_CEILING_SAVED_US);
     if (report->ceiling_stands_in) {
-        clear_counters(report, KVR_COUNT_BEST, KVR_COUNT_REGRET_US);
+        kvr_report_clear(report, KVR_COUNT_BEST, KVR_COUNT_REGRET_US);
         leave_out(report, "best_token_hit_rate and regret",
             "requests without match, and partials that share blocks");
     }
@@ -545,7 +536,7 @@ enum kvr_status kvr_partial_settle(struct kvr_report *report, struct kvr_error *
         leave_out(report, "outcome of some requests",
             "their done lines are in another partial, or their requests in none");
     if (report->inactive_seen && report->match_seen) {
-        clear_counters(report, KVR_COUNT_BEST, KVR_COUNT_REGRET_US);
+        kvr_report_clear(report, KVR_COUNT_BEST, KVR_COUNT_REGRET_US);
         leave_out(report, "best_token_hit_rate and regret",
             "workers were not active all the time, and partials do not know of each other's");
     }

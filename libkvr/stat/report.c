@@ -215,6 +215,15 @@ static void mark_reused(
     }
 }
 
+/* The set of blocks has outgrown its bound: a ceiling of the first part of the stream would be
+ * taken for that of the whole. */
+static void drop_ceiling(struct kvr_report *report)
+{
+    kvr_report_clear(report, KVR_COUNT_CEILING, KVR_COUNT_CEILING_SAVED_US);
+    if (report->ceiling_stands_in)
+        kvr_report_clear(report, KVR_COUNT_BEST, KVR_COUNT_REGRET_US);
+}
+
 static enum kvr_status request(
     struct kvr_report *report, const struct kvr_line *line, struct kvr_error *error)
 {
@@ -263,9 +272,12 @@ static enum kvr_status request(
         if (facts.input_tokens < 0)
             facts.input_tokens = (int64_t)prompt;
         if (report->options.ceiling) {
+            bool was_kept = !report->ceiling.full;
             status = kvr_ceiling_request(&report->ceiling, report->ids, id_count, name_space,
                 facts.block_tokens, prompt, &reusable, error);
             ceiling = report->ceiling.full ? -1 : (int64_t)reusable;
+            if (was_kept && report->ceiling.full)
+                drop_ceiling(report);
         }
         if (status == KVR_OK && report->options.prefixes && !report->prefixes.full) {
             struct kvr_value id = kvr_line_get(line, KVR_NAME_ID);

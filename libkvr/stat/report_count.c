@@ -211,3 +211,22 @@ void kvr_addition_take_back(
     if (report->observe)
         report->observe(report->observe_context, addition, place, -1);
 }
+
+static void clear(struct kvr_tally *tally, enum kvr_counter first, enum kvr_counter last)
+{
+    memset(&tally->counters[first], 0, ((size_t)last - first + 1) * sizeof tally->counters[0]);
+}
+
+void kvr_report_clear(struct kvr_report *report, enum kvr_counter first, enum kvr_counter last)
+{
+    struct kvr_windows *windows = &report->windows;
+
+    for (uint32_t i = 0; i < report->worker_names.count; i++)
+        clear(&report->workers[i].tally, first, last);
+    for (size_t i = 0; i < report->group_capacity; i++)
+        clear(&report->groups[i], first, last);
+    for (int64_t i = 0; i <= windows->ring_mask; i++)
+        clear(&windows->ring[i].tally, first, last);
+    for (uint32_t i = 0; i < windows->history_count; i++)
+        clear(&windows->history[i].tally, first, last);
+}

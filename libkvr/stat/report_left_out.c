@@ -14,6 +14,8 @@ void kvr_report_left_out(const struct kvr_report *report,
     }
     if (report->ceiling.full)
         each(context, "ceiling", "more different blocks than --max-blocks");
+    if (report->ceiling.full && report->ceiling_stands_in)
+        each(context, "best_token_hit_rate and regret", "without match they stand on the ceiling");
     if (!options->ceiling && !report->merged_parts)
         each(context, "ceiling", "not asked for (--no-ceiling)");
     if (options->prefixes && report->prefixes.full)

@@ -54,6 +54,9 @@ enum kvr_status kvr_addition_apply(struct kvr_report *report, const struct kvr_a
 void kvr_addition_take_back(
     struct kvr_report *report, const struct kvr_addition *addition, const struct kvr_place *place);
 
+/* Sets the counters first … last of every worker, group and window to 0: they are not known. */
+void kvr_report_clear(struct kvr_report *report, enum kvr_counter first, enum kvr_counter last);
+
 /* A routed request without an answer, until its done line comes. */
 enum kvr_status kvr_report_wait(struct kvr_report *report, const struct kvr_line *line,
     const struct kvr_facts *facts, const struct kvr_place *place, struct kvr_error *error);

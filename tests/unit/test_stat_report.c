@@ -193,6 +193,8 @@ static void test_bounds(void **state)
     assert_int_equal(report->groups[0].counters[KVR_COUNT_REQUESTS], 98);
     assert_int_equal(report->reason_names.count, KVR_REASONS);
     assert_true(report->ceiling.full);
+    check_metric(&run.view, "ceiling_token_hit_rate", NAN, 0);
+    check_metric(&run.view, "regret_rate", NAN, 0);
     assert_true(report->sessions_full);
     assert_int_equal(report->forgotten, 95);
     assert_true(report->windows.history_count <= KVR_HISTORY_POINTS);
