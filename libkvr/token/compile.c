@@ -6,7 +6,9 @@
  * A token that does not come out of its own bytes is unreachable (588 tokens of Llama 3 are), and
  * a merge that no token's encoding ends with never happens anywhere (nearly half of the merges
  * that a SentencePiece conversion lists). Rank files have no merges list: there, a pair merges
- * when its concatenation is a token, and the token's id is the rank.
+ * when its concatenation is a token, and the token's id is the rank. Tokens are taken in order of
+ * rank, so what can happen inside one is known from those before it: their pairs. Only where these
+ * do not suffice are texts looked up.
  *
  * Cost: about 0.5 us a token; tokens are short, so the quadratic scan for the lowest rank wins
  * over a heap. The sum of squared lengths is bounded, so that no file can stall the compiler.
@@ -32,6 +34,9 @@ struct compiler {
     struct kvr_merge *slots; /* the full merges list, open addressing */
     uint32_t slot_mask;
     struct part *parts;
+    uint64_t *found; /* of rank files: the pairs found so far, as in the image */
+    uint32_t found_mask;
+    bool by_text; /* of rank files: look up texts instead of pairs */
     bool irregular;
 };
 
@@ -64,13 +69,30 @@ static struct kvr_merge *index_merges(
     return table;
 }
 
+static uint64_t *found_slot(const struct compiler *c, uint32_t left, uint32_t right)
+{
+    uint64_t key = (uint64_t)left << 21 | right;
+    uint32_t slot = kvr_pair_slot(kvr_pair_hash(left, right)) & c->found_mask;
+
+    while (c->found[slot] != UINT64_MAX && c->found[slot] >> 21 != key)
+        slot = (slot + 1) & c->found_mask;
+    return &c->found[slot];
+}
+
 /* Fills order and result of the pair (part, next). */
 static void rank_pair(const struct compiler *c, struct part *part, const struct part *next)
 {
     part->order = 0;
     if (c->source->ranked) {
-        uint32_t id = kvr_source_find(
-            c->source, c->bytes + part->offset, (size_t)part->length + next->length);
+        uint32_t id = KVR_NO_TOKEN;
+        if (c->by_text) {
+            id = kvr_source_find(
+                c->source, c->bytes + part->offset, (size_t)part->length + next->length);
+        } else {
+            uint64_t entry = *found_slot(c, part->id, next->id);
+            if (entry != UINT64_MAX)
+                id = (uint32_t)(entry & (KVR_TOKEN_LIMIT - 1));
+        }
         if (id != KVR_NO_TOKEN) {
             part->order = id + 1;
             part->result = id;
@@ -104,8 +126,21 @@ static uint32_t split_symbols(const struct compiler *c, const struct kvr_source_
     return count;
 }
 
-/* Encodes the token's own bytes and records the merge that ends in it. */
-static void find_pair(struct compiler *c, uint32_t id)
+/* Two parts are left of a token of a rank file, and their pair is new: it is the token's. */
+static void record_pair(
+    struct compiler *c, uint32_t id, uint32_t left, uint32_t right, uint32_t order)
+{
+    c->records[id].left = left;
+    c->records[id].right = right;
+    c->records[id].order = order;
+    c->flags[id] |= KVR_TOKEN_REACHABLE;
+    if (c->source->ranked)
+        *found_slot(c, left, right) = (uint64_t)left << 42 | (uint64_t)right << 21 | id;
+}
+
+/* Encodes the token's own bytes and records the merge that ends in it. False: pairs found so far do
+ * not lead to it. */
+static bool find_pair(struct compiler *c, uint32_t id)
 {
     struct part *parts = c->parts;
     uint32_t count = split_symbols(c, &c->source->tokens[id]);
@@ -113,7 +148,7 @@ static void find_pair(struct compiler *c, uint32_t id)
     if (count == 1) {
         if (parts[0].id == id)
             c->flags[id] |= KVR_TOKEN_REACHABLE;
-        return;
+        return true;
     }
     for (uint32_t i = 0; i + 1 < count; i++)
         rank_pair(c, &parts[i], &parts[i + 1]);
@@ -125,21 +160,21 @@ static void find_pair(struct compiler *c, uint32_t id)
                 best = i;
             }
         }
+        if (best == UINT32_MAX && count == 2 && c->source->ranked && !c->by_text) {
+            record_pair(c, id, parts[0].id, parts[1].id, id + 1);
+            return true;
+        }
         if (best == UINT32_MAX)
-            return;
+            return false;
         uint32_t left = parts[best].id, right = parts[best + 1].id, order = parts[best].order;
         parts[best].id = parts[best].result;
         parts[best].length += parts[best + 1].length;
         count--;
         memmove(&parts[best + 1], &parts[best + 2], (count - best - 1) * sizeof *parts);
         if (count == 1) {
-            if (parts[0].id == id) {
-                c->records[id].left = left;
-                c->records[id].right = right;
-                c->records[id].order = order;
-                c->flags[id] |= KVR_TOKEN_REACHABLE;
-            }
-            return;
+            if (parts[0].id == id)
+                record_pair(c, id, left, right, order);
+            return true;
         }
         if (best + 1 < count)
             rank_pair(c, &parts[best], &parts[best + 1]);
@@ -148,6 +183,7 @@ static void find_pair(struct compiler *c, uint32_t id)
         if (best)
             rank_pair(c, &parts[best - 1], &parts[best]);
     }
+    return true;
 }
 
 static enum kvr_status find_pairs(struct compiler *c, struct kvr_error *error)
@@ -163,17 +199,27 @@ static enum kvr_status find_pairs(struct compiler *c, struct kvr_error *error)
     }
     if (work > WORK_LIMIT)
         return kvr_error_set(error, KVR_BAD_INPUT, "the tokens are too long to be a vocabulary");
+    uint32_t slots = 16;
+    while (slots < source->token_count * 2)
+        slots *= 2;
     c->parts = malloc((longest + 1) * sizeof *c->parts);
-    if (!c->parts)
+    c->found = malloc(slots * sizeof *c->found);
+    if (!c->parts || !c->found)
         return kvr_error_memory(error);
+    memset(c->found, 0xff, slots * sizeof *c->found);
+    c->found_mask = slots - 1;
     for (uint32_t id = 0; id < source->token_count; id++) {
         const struct kvr_source_token *token = &source->tokens[id];
         c->records[id].left = c->records[id].right = id;
         c->records[id].shorter = KVR_NO_TOKEN;
         c->flags[id] = token->flags;
         if (token->length && !(token->flags & (KVR_TOKEN_ADDED | KVR_TOKEN_BYTE)) &&
-            kvr_source_find(source, c->bytes + token->offset, token->length) == id)
+            kvr_source_find(source, c->bytes + token->offset, token->length) == id &&
+            !find_pair(c, id) && source->ranked) {
+            c->by_text = true;
             find_pair(c, id);
+            c->by_text = false;
+        }
     }
     for (uint32_t id = 0; id < source->token_count; id++) {
         const struct kvr_token_record *r = &c->records[id];
@@ -510,5 +556,6 @@ enum kvr_status kvr_source_compile(
     free(c.flags);
     free(c.slots);
     free(c.parts);
+    free(c.found);
     return status;
 }

@@ -210,11 +210,35 @@ static enum kvr_status load_added(
     return status;
 }
 
-/* A text member that must be absent, null or empty. */
-static enum kvr_status refuse(struct kvr_value model, const char *name, struct kvr_error *error)
-{
-    struct kvr_value value = kvr_value_get(model, name);
+/* The members of a model, gathered in one pass: its vocabulary and merges are megabytes. */
+struct model {
+    struct kvr_value type, vocab, merges, unknown, byte_fallback, fuse_unknown, ignore_merges;
+    struct kvr_value dropout, prefix, suffix;
+};
 
+static void gather_model(struct kvr_value value, struct model *model)
+{
+    const struct {
+        const char *name;
+        struct kvr_value *at;
+    } wanted[] = {{"type", &model->type}, {"vocab", &model->vocab}, {"merges", &model->merges},
+        {"unk_token", &model->unknown}, {"byte_fallback", &model->byte_fallback},
+        {"fuse_unk", &model->fuse_unknown}, {"ignore_merges", &model->ignore_merges},
+        {"dropout", &model->dropout}, {"continuing_subword_prefix", &model->prefix},
+        {"end_of_word_suffix", &model->suffix}};
+    struct kvr_cursor cursor = kvr_value_open(value);
+    struct kvr_member member;
+
+    memset(model, 0, sizeof *model);
+    while (value.type == KVR_OBJECT && kvr_next_member(&cursor, &member))
+        for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
+            if (kvr_value_is(member.name, wanted[i].name))
+                *wanted[i].at = member.value;
+}
+
+/* A member that must be absent, null or empty. */
+static enum kvr_status refuse(struct kvr_value value, const char *name, struct kvr_error *error)
+{
     if (value.type <= KVR_FALSE || (value.type == KVR_STRING && value.length == 2) ||
         (value.type == KVR_NUMBER && value.text[0] == '0' && value.length <= 3))
         return KVR_OK;
@@ -222,31 +246,33 @@ static enum kvr_status refuse(struct kvr_value model, const char *name, struct k
 }
 
 static enum kvr_status load_model(
-    struct kvr_source *source, struct kvr_value model, struct kvr_error *error)
+    struct kvr_source *source, struct kvr_value value, struct kvr_error *error)
 {
-    struct kvr_value type = kvr_value_get(model, "type"), unknown;
     struct kvr_buffer scratch[2] = {{0}};
+    struct model model;
     struct kvr_text text;
-    enum kvr_status status = KVR_OK;
 
-    if (model.type != KVR_OBJECT)
+    if (value.type != KVR_OBJECT)
         return kvr_error_set(error, KVR_BAD_INPUT, "no 'model' in this tokenizer.json");
-    if (type.type != KVR_ABSENT ? !kvr_value_is(type, "BPE")
-                                : kvr_value_get(model, "merges").type == KVR_ABSENT)
-        return kvr_error_type(error, "model", type);
-    const char *refused[] = {"dropout", "continuing_subword_prefix", "end_of_word_suffix"};
-    for (int i = 0; i < 3 && !status; i++)
-        status = refuse(model, refused[i], error);
+    gather_model(value, &model);
+    if (model.type.type != KVR_ABSENT ? !kvr_value_is(model.type, "BPE")
+                                      : model.merges.type == KVR_ABSENT)
+        return kvr_error_type(error, "model", model.type);
+    enum kvr_status status = refuse(model.dropout, "dropout", error);
+    if (!status)
+        status = refuse(model.prefix, "continuing_subword_prefix", error);
+    if (!status)
+        status = refuse(model.suffix, "end_of_word_suffix", error);
     if (status)
         return status;
-    source->byte_fallback = kvr_value_true(kvr_value_get(model, "byte_fallback"));
-    source->fuse_unknown = kvr_value_true(kvr_value_get(model, "fuse_unk"));
-    source->ignore_merges = kvr_value_true(kvr_value_get(model, "ignore_merges"));
-    status = load_vocabulary(source, kvr_value_get(model, "vocab"), scratch, error);
+    source->byte_fallback = kvr_value_true(model.byte_fallback);
+    source->fuse_unknown = kvr_value_true(model.fuse_unknown);
+    source->ignore_merges = kvr_value_true(model.ignore_merges);
+    status = load_vocabulary(source, model.vocab, scratch, error);
     if (!status)
-        status = load_merges(source, kvr_value_get(model, "merges"), error);
-    unknown = kvr_value_get(model, "unk_token");
-    if (!status && unknown.type == KVR_STRING && kvr_value_text(unknown, &scratch[0], &text)) {
+        status = load_merges(source, model.merges, error);
+    if (!status && model.unknown.type == KVR_STRING &&
+        kvr_value_text(model.unknown, &scratch[0], &text)) {
         source->unknown_id = kvr_source_find(source, text.text, text.length);
         if (source->unknown_id == KVR_NO_TOKEN)
             status = kvr_error_set(error, KVR_BAD_INPUT, "unk_token is not in the vocabulary");
@@ -256,21 +282,40 @@ static enum kvr_status load_model(
     return status;
 }
 
+/* An outermost member of the file. */
+static struct kvr_value member_of(const struct kvr_members *members, const char *name)
+{
+    struct kvr_value none = {0};
+
+    for (size_t i = members->count; i-- > 0;)
+        if (kvr_value_is(members->items[i].name, name))
+            return members->items[i].value;
+    return none;
+}
+
 enum kvr_status kvr_load_huggingface(
     struct kvr_source *source, const char *bytes, size_t length, struct kvr_error *error)
 {
     struct kvr_structure *structure = kvr_structure_create();
+    struct kvr_members members = {0};
     struct kvr_value file;
 
     if (!structure)
         return kvr_error_memory(error);
-    enum kvr_status status = kvr_json_check(structure, bytes, length, &file, NULL, error);
+    enum kvr_status status = kvr_json_check(structure, bytes, length, &file, &members, error);
     kvr_structure_destroy(structure);
+    struct kvr_steps_members steps = {
+        .normalizer = member_of(&members, "normalizer"),
+        .pre_tokenizer = member_of(&members, "pre_tokenizer"),
+        .decoder = member_of(&members, "decoder"),
+        .post_processor = member_of(&members, "post_processor"),
+    };
     if (!status)
-        status = kvr_load_steps(source, file, error); /* these tell the kind of model */
+        status = kvr_load_steps(source, &steps, error); /* these tell the kind of model */
     if (!status)
-        status = load_model(source, kvr_value_get(file, "model"), error);
+        status = load_model(source, member_of(&members, "model"), error);
     if (!status)
-        status = load_added(source, kvr_value_get(file, "added_tokens"), error);
+        status = load_added(source, member_of(&members, "added_tokens"), error);
+    kvr_members_release(&members);
     return status;
 }

@@ -419,26 +419,25 @@ static void find_fast_forms(struct kvr_source *source)
 }
 
 enum kvr_status kvr_load_steps(
-    struct kvr_source *source, struct kvr_value file, struct kvr_error *error)
+    struct kvr_source *source, const struct kvr_steps_members *members, struct kvr_error *error)
 {
     struct kvr_buffer scratch[2] = {{0}};
 
     source->model = KVR_MODEL_CHAR_BPE;
-    enum kvr_status status = load_list(source, kvr_value_get(file, "normalizer"), "normalizers",
-        load_normalizer, 0, scratch, error);
+    enum kvr_status status =
+        load_list(source, members->normalizer, "normalizers", load_normalizer, 0, scratch, error);
     if (!status)
-        status = load_list(source, kvr_value_get(file, "pre_tokenizer"), "pretokenizers",
-            load_pretokenizer, 0, scratch, error);
+        status = load_list(
+            source, members->pre_tokenizer, "pretokenizers", load_pretokenizer, 0, scratch, error);
     if (!status && source->model == KVR_MODEL_CHARS) { /* steps after ByteLevel */
         source->model = KVR_MODEL_BYTE_BPE;
         status = add(source, KVR_PRETOKENIZERS, KVR_PRETOKENIZE_FROM_ALPHABET, 0, 0, error);
     }
     if (!status)
-        status = load_list(
-            source, kvr_value_get(file, "decoder"), "decoders", load_decoder, 0, scratch, error);
+        status = load_list(source, members->decoder, "decoders", load_decoder, 0, scratch, error);
     if (!status)
-        status = load_list(source, kvr_value_get(file, "post_processor"), "processors",
-            load_postprocessor, 0, scratch, error);
+        status = load_list(
+            source, members->post_processor, "processors", load_postprocessor, 0, scratch, error);
     if (!status)
         find_fast_forms(source);
     if (!status && source->folded && source->model == KVR_MODEL_BYTE_BPE)

@@ -5,10 +5,13 @@
 #include "line/json.h"
 #include "token/tokenizer_internal.h"
 
-/* Loads normalizer, pre_tokenizer, decoder and post_processor, and sets source->model and
- * source->folded by them. */
+struct kvr_steps_members {
+    struct kvr_value normalizer, pre_tokenizer, decoder, post_processor;
+};
+
+/* Loads all four, and sets source->model and source->folded by them. */
 enum kvr_status kvr_load_steps(
-    struct kvr_source *source, struct kvr_value file, struct kvr_error *error);
+    struct kvr_source *source, const struct kvr_steps_members *members, struct kvr_error *error);
 
 /* KVR_UNSUPPORTED: "the WHAT type 'TYPE'". */
 enum kvr_status kvr_error_type(struct kvr_error *error, const char *what, struct kvr_value type);

@@ -37,8 +37,11 @@ struct builder {
     uint64_t *units;
     uint8_t *base_used;
     uint32_t count, capacity;
-    uint32_t first_open;  /* lowest block still searched */
-    uint16_t *block_free; /* free units of each block */
+    uint32_t first_open; /* lowest block still searched */
+    struct block {
+        uint64_t free[BLOCK / 64]; /* a bit a unit */
+        uint32_t free_count;
+    } * blocks;
 };
 
 static int compare_keys(const void *a, const void *b)
@@ -62,17 +65,19 @@ static bool add_block(struct builder *builder)
         uint8_t *used = realloc(builder->base_used, capacity);
         if (used)
             builder->base_used = used;
-        uint16_t *room = realloc(builder->block_free, capacity / BLOCK * sizeof *room);
-        if (room)
-            builder->block_free = room;
-        if (!units || !used || !room)
+        struct block *blocks = realloc(builder->blocks, capacity / BLOCK * sizeof *blocks);
+        if (blocks)
+            builder->blocks = blocks;
+        if (!units || !used || !blocks)
             return false;
         builder->capacity = capacity;
     }
     for (uint32_t i = 0; i < BLOCK; i++)
         builder->units[builder->count + i] = FREE_UNIT;
     memset(builder->base_used + builder->count, 0, BLOCK);
-    builder->block_free[builder->count / BLOCK] = BLOCK;
+    struct block *block = &builder->blocks[builder->count / BLOCK];
+    memset(block->free, 0xff, sizeof block->free);
+    block->free_count = BLOCK;
     builder->count += BLOCK;
     if (builder->count / BLOCK > builder->first_open + OPEN_BLOCKS)
         builder->first_open = builder->count / BLOCK - OPEN_BLOCKS;
@@ -82,33 +87,55 @@ static bool add_block(struct builder *builder)
 static bool base_fits(
     const struct builder *builder, uint32_t base, const uint8_t *labels, uint32_t label_count)
 {
-    if (builder->base_used[base])
+    if (!base || builder->base_used[base]) /* base 0: the root's block keeps one never given out */
         return false;
-    for (uint32_t i = 0; i < label_count; i++)
+    for (uint32_t i = 1; i < label_count; i++)
         if (builder->units[base ^ labels[i]] != FREE_UNIT)
             return false;
     return true;
 }
 
-/* A base for these labels, or 0 when memory is short (base 0 belongs to the root's block and is
- * never given out). */
+/* A base in this block for these labels, or 0: the first label goes through the free units. */
+static uint32_t base_in_block(
+    const struct builder *builder, uint32_t number, const uint8_t *labels, uint32_t label_count)
+{
+    const struct block *block = &builder->blocks[number];
+
+    if (block->free_count < label_count)
+        return 0;
+    for (uint32_t word = 0; word < BLOCK / 64; word++) {
+        for (uint64_t bits = block->free[word]; bits; bits &= bits - 1) {
+            uint32_t unit = number * BLOCK + word * 64 + (uint32_t)__builtin_ctzll(bits);
+            if (base_fits(builder, unit ^ labels[0], labels, label_count))
+                return unit ^ labels[0];
+        }
+    }
+    return 0;
+}
+
+/* A base for these labels, or 0 when memory is short. */
 static uint32_t find_base(struct builder *builder, const uint8_t *labels, uint32_t label_count)
 {
     for (;;) {
         for (uint32_t block = builder->first_open; block < builder->count / BLOCK; block++) {
-            if (builder->block_free[block] < label_count)
-                continue;
-            for (uint32_t i = 0; i < BLOCK; i++) {
-                uint32_t base = block * BLOCK + i;
-                if (base && base_fits(builder, base, labels, label_count))
-                    return base;
-            }
-            if (block == builder->first_open && builder->block_free[block] < 8)
+            uint32_t base = base_in_block(builder, block, labels, label_count);
+            if (base)
+                return base;
+            if (block == builder->first_open && builder->blocks[block].free_count < 8)
                 builder->first_open++;
         }
         if (!add_block(builder))
             return 0;
     }
+}
+
+static void take_unit(struct builder *builder, uint32_t unit, uint64_t value)
+{
+    struct block *block = &builder->blocks[unit / BLOCK];
+
+    builder->units[unit] = value;
+    block->free[unit % BLOCK / 64] &= ~(UINT64_C(1) << unit % 64);
+    block->free_count--;
 }
 
 static bool enqueue(struct queue *queue, struct node node)
@@ -165,8 +192,7 @@ static bool place_children(struct builder *builder, const struct kvr_trie_key *k
     for (uint32_t c = 0; c < label_count; c++) {
         uint32_t unit = base ^ labels[c];
         struct node child = {unit, starts[c], starts[c + 1], node.depth + 1};
-        builder->units[unit] = (uint64_t)labels[c] << 28;
-        builder->block_free[unit / BLOCK]--;
+        take_unit(builder, unit, (uint64_t)labels[c] << 28);
         if (!enqueue(&queues[band_of(keys, child.first, child.last)], child))
             return false;
     }
@@ -182,9 +208,7 @@ enum kvr_status kvr_trie_build(
 
     qsort(keys, count, sizeof *keys, compare_keys);
     if (ok) {
-        /* the root: a unit that no byte leads to (label 257), whose block has one unit less */
-        builder.units[0] = UINT64_C(257) << 28;
-        builder.block_free[0]--;
+        take_unit(&builder, 0, UINT64_C(257) << 28); /* the root: no byte leads to it */
         ok = enqueue(&queues[0], (struct node){0, 0, count, 0});
     }
     /* a band's nodes can have children of the same band only, or of later ones */
@@ -197,6 +221,6 @@ enum kvr_status kvr_trie_build(
         free(queues[band].nodes);
     free(builder.units);
     free(builder.base_used);
-    free(builder.block_free);
+    free(builder.blocks);
     return ok && !out->failed ? KVR_OK : kvr_error_memory(error);
 }

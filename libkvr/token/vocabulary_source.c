@@ -88,6 +88,24 @@ enum kvr_status kvr_source_add_step(struct kvr_source *source, enum kvr_pipeline
     return source->text.failed ? kvr_error_memory(error) : KVR_OK;
 }
 
+/* The slot of a text, or the free one where it would be. */
+static uint64_t *find_slot(
+    const struct kvr_source *source, uint64_t hash, const void *bytes, size_t length)
+{
+    for (uint32_t slot = (uint32_t)hash & source->string_mask;;
+         slot = (slot + 1) & source->string_mask) {
+        uint64_t entry = source->string_slots[slot];
+        if (entry == UINT64_MAX)
+            return &source->string_slots[slot];
+        if (entry >> 32 != hash >> 32)
+            continue;
+        const struct kvr_source_token *token = &source->tokens[(uint32_t)entry];
+        if (token->length == length &&
+            memcmp(source->bytes.data + token->offset, bytes, length) == 0)
+            return &source->string_slots[slot];
+    }
+}
+
 enum kvr_status kvr_source_index(struct kvr_source *source, struct kvr_error *error)
 {
     uint32_t slots = 16;
@@ -104,28 +122,18 @@ enum kvr_status kvr_source_index(struct kvr_source *source, struct kvr_error *er
         const struct kvr_source_token *token = &source->tokens[id];
         if (!(token->flags & KVR_TOKEN_PRESENT) || token->flags & KVR_TOKEN_ADDED)
             continue;
-        const uint8_t *bytes = (const uint8_t *)source->bytes.data + token->offset;
-        if (kvr_source_find(source, bytes, token->length) != KVR_NO_TOKEN)
-            continue; /* the first of equal texts counts */
-        uint32_t slot = (uint32_t)kvr_piece_hash_of(bytes, token->length) & source->string_mask;
-        while (source->string_slots[slot] != KVR_NO_TOKEN)
-            slot = (slot + 1) & source->string_mask;
-        source->string_slots[slot] = id;
+        uint64_t hash =
+            kvr_piece_hash_of((const uint8_t *)source->bytes.data + token->offset, token->length);
+        uint64_t *slot = find_slot(source, hash, source->bytes.data + token->offset, token->length);
+        if (*slot == UINT64_MAX) /* the first of equal texts counts */
+            *slot = (hash >> 32) << 32 | id;
     }
     return KVR_OK;
 }
 
 uint32_t kvr_source_find(const struct kvr_source *source, const void *bytes, size_t length)
 {
-    uint32_t slot = (uint32_t)kvr_piece_hash_of(bytes, length) & source->string_mask;
+    uint64_t entry = *find_slot(source, kvr_piece_hash_of(bytes, length), bytes, length);
 
-    for (;; slot = (slot + 1) & source->string_mask) {
-        uint32_t id = source->string_slots[slot];
-        if (id == KVR_NO_TOKEN)
-            return id;
-        const struct kvr_source_token *token = &source->tokens[id];
-        if (token->length == length &&
-            memcmp(source->bytes.data + token->offset, bytes, length) == 0)
-            return id;
-    }
+    return entry == UINT64_MAX ? KVR_NO_TOKEN : (uint32_t)entry;
 }

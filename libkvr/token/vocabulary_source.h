@@ -30,7 +30,8 @@ struct kvr_source {
     struct kvr_buffer text; /* the texts that steps refer to */
     struct kvr_step *steps[KVR_PIPELINE_COUNT];
     uint32_t step_count[KVR_PIPELINE_COUNT];
-    uint32_t *string_slots, string_mask; /* text -> id, built by kvr_source_index() */
+    uint64_t *string_slots; /* text -> id, hash:32 id:32, built by kvr_source_index() */
+    uint32_t string_mask;
 };
 
 void kvr_source_release(struct kvr_source *source);
