@@ -111,8 +111,8 @@ static const struct kvr_program program = {
         "lines, passes all events on. On a terminal, or with --json, --sweep, --curve, --advise, "
         "it answers instead of passing lines on.",
     .examples = "kvr-evict -c 10000b --json trace.jsonl\n"
-                "kvr-evict --engine vllm -c 128b -b 16 --live 3 --events trace.jsonl\n"
-                "kvr-evict --sweep 'policy=lru,s3fifo,value size=1k:64kb:x4' trace.jsonl\n"
+                "kvr-evict --engine vllm -c 1M -b 16 --live 3 --events trace.jsonl\n"
+                "kvr-evict --sweep 'policy=lru,s3fifo,value size=1M:16M:x2' trace.jsonl\n"
                 "kvr-evict --curve trace.jsonl\n"
                 "kvr-evict --tier gpu=10GiB --tier 'cpu=100GiB(bandwidth=25GB/s)' --json "
                 "trace.jsonl\n",

@@ -64,10 +64,9 @@ static const struct kvr_program program = {
         "Adds `match` to every request line: for each worker the tokens of the prompt that its "
         "cache holds. Workers' caches are mirrored from placements (lines with route.worker, from "
         "the input, --loop or -m) or exactly from their stored, removed and cleared events.",
-    .examples = "jq -c '.route = {worker: .server}' log.jsonl | kvr-match -c 3000000\n"
+    .examples = "jq -c '.route = {worker: .server}' log.jsonl | kvr-match -c 3000000 | kvr-stats\n"
                 "kvr-match --against any trace.jsonl\n"
-                "mkfifo loop; kvr-match -w 8 -c 3000000 --loop loop trace.jsonl | kvr-route | tee "
-                "loop\n",
+                "mkfifo loop; kvr-match -w 8 --loop loop trace.jsonl | kvr-route | tee loop\n",
 };
 
 struct match {

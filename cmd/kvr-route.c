@@ -98,7 +98,7 @@ static const struct kvr_program program = {
         "everything on. Request lines from -m that are routed already are another router's "
         "placements: learned, not passed on.",
     .examples =
-        "kvr-match -w 8 -c 3000000 --loop loop trace.jsonl | kvr-route --policy cost | tee loop\n"
+        "mkfifo loop; kvr-match -w 8 --loop loop trace.jsonl | kvr-route | tee loop\n"
         "kvr-route -w 4 --policy 'session(ttl=30m) > least-loaded' requests.jsonl\n"
         "kvr-route --explain-cost --model llama-3.1-70b --gpu 8xh100 -n 4096\n",
 };

@@ -95,7 +95,7 @@ static const struct kvr_program program = {
         "whether or not earlier ones have been answered, and writes it with `response` as it ends. "
         "Times count from when a request was due, so a sender or a connection limit that runs late "
         "does not hide waiting (coordinated omission).",
-    .examples = "kvr-route -w workers.ndjson requests.jsonl | kvr-send | kvr-stats\n"
+    .examples = "kvr-route -w workers.jsonl requests.jsonl | kvr-send | kvr-stats\n"
                 "kvr-send --url http://127.0.0.1:8000 --rate 5 --poisson requests.jsonl\n"
                 "kvr-send --url http://127.0.0.1:8000 --synthesize -t mistral_v0_1 --speed 4 "
                 "trace.jsonl\n",

@@ -166,7 +166,7 @@ static const struct kvr_program program = {
         "kvr-sim -w 8 --policy cost trace.jsonl\n"
         "kvr-sim -w 8 -- 'kvr-match | kvr-route --policy cost' trace.jsonl\n"
         "kvr-sim -w 8 --slo-ttft 2s --compare round-robin,session,cache-aware,cost trace.jsonl\n"
-        "kvr-sim -w 8 --slo-ttft 2s --compare round-robin,cost --sweep rate=1:8 trace.jsonl\n",
+        "kvr-sim -w 8 --slo-ttft 2s --compare round-robin,cost --sweep rate=0.5:4 trace.jsonl\n",
 };
 
 /* Everything that the three tasks need, made from the settings once. */

@@ -97,7 +97,7 @@ static const struct kvr_program program = {
         "the model's own chat template. Other lines pass as they are.",
     .examples = "echo '{\"prompt\":\"Hello, world\"}' | kvr-tokenize --ids\n"
                 "kvr-tokenize -t qwen3.tokenizer.json --render chats.jsonl\n"
-                "kvr-tokenize --by-model auto -j 4 requests.jsonl | kvr-match -w 8 | kvr-route\n"
+                "kvr-tokenize --by-model auto -j 4 requests.jsonl | kvr-match --against any\n"
                 "kvr-tokenize --chain vllm-sha256_cbor --seed 0 requests.jsonl\n",
 };
 

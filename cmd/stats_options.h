@@ -131,8 +131,8 @@ static const struct kvr_program program = {
         "Reads request and event lines, kvr's own or foreign logs (--from), and answers: is the "
         "cache working, is routing shattering it, who is hurt, what to change. Every metric is "
         "defined in kvr-stats(1).",
-    .examples = "kvr-match -w 8 trace.jsonl | kvr-route | kvr-stats\n"
-                "kvr-stats --json --by .model access.ndjson\n",
+    .examples = "mkfifo loop; kvr-match -w 8 --loop loop trace.jsonl | kvr-route | tee loop | kvr-stats\n"
+                "kvr-stats --json --by .model access.jsonl\n",
 };
 
 #undef AT
