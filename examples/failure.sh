@@ -1,21 +1,25 @@
 #!/bin/sh
 # What a worker's end does to open conversations. One of eight, w3, goes down at half time: without
-# warning (killed), or after draining for DRAIN seconds, in which its sessions stay with it (drained),
+# warning (killed), or after draining for DRAIN seconds (300), in which its sessions stay with it (drained),
 # are handed on at their next turn (handed on), or are handed on with their KV (pulled). Prints, for
 # the conversations whose last turn before all this was on w3, and for all others, the time to first
 # token of their turns from the beginning of the drain to ten minutes after half time, and how many
 # requests of the whole trace had to be decided again or failed.
 #   examples/failure.sh [TRACE]
 set -eu
-PATH=$(cd "$(dirname "$0")/.." && pwd)/build/bin:$PATH
-trace=${1:-../shared/traces/mooncake_conversation.jsonl.gz}
+here=$(cd "$(dirname "$0")/.." && pwd)
+PATH=$here/build/bin:$PATH
+# The whole trace where it is, else the first 1,000 requests of it.
+trace=${1:-${SHARED:-$here/../shared}/traces/mooncake_conversation.jsonl.gz}
+[ $# -gt 0 ] || [ -e "$trace" ] || trace=$here/tests/data/mooncake_conversation_1k.jsonl.gz
+[ -r "$trace" ] || { echo "cannot read $trace" >&2; exit 3; }
 policy=${POLICY:-session}
-drain=${DRAIN:-300}
 options=${OPTIONS:---model llama-3.1-70b --gpu 8xh100 -c 3000000}
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 
 half=$(gzip -dcf "$trace" | jq -n 'last(inputs).timestamp / 2 | floor')
+drain=${DRAIN:-$((half < 600000 ? half / 2000 : 300))}
 start=$((half - drain * 1000))
 # gives w3 a state at a time
 worker() {

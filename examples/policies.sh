@@ -3,8 +3,12 @@
 # with nine requests in ten within the SLO.
 #   examples/policies.sh [TRACE]
 set -eu
-PATH=$(cd "$(dirname "$0")/.." && pwd)/build/bin:$PATH
-trace=${1:-../shared/traces/mooncake_conversation.jsonl.gz}
+here=$(cd "$(dirname "$0")/.." && pwd)
+PATH=$here/build/bin:$PATH
+# The whole trace where it is, else the first 1,000 requests of it.
+trace=${1:-${SHARED:-$here/../shared}/traces/mooncake_conversation.jsonl.gz}
+[ $# -gt 0 ] || [ -e "$trace" ] || trace=$here/tests/data/mooncake_conversation_1k.jsonl.gz
+[ -r "$trace" ] || { echo "cannot read $trace" >&2; exit 3; }
 options=${OPTIONS:---model llama-3.1-70b --gpu 8xh100}
 all=$(kvr-route --policy list | awk '{print $1}' | paste -sd,)
 
