@@ -3,6 +3,7 @@
  * known comes from placements and cache events (libkvr/cache/match.h); here are the options, the
  * loop over lines, and the loop through other programs and back.
  */
+#include "cache/audit.h"
 #include "cache/feedback.h"
 #include "cmd/tool.h"
 #include "cost/cost.h"
@@ -20,7 +21,7 @@ struct settings {
     uint64_t block_size, top, min_tokens, max_memory;
     struct kvr_capacity capacity;
     double ttl_ms, loop_timeout_ms;
-    bool tiers;
+    bool tiers, audit;
 };
 
 #define AT(member) offsetof(struct settings, member)
@@ -51,6 +52,10 @@ static const struct kvr_option options[] = {
         "bounds the whole index: the worker that holds most forgets first", "4GiB", NULL},
     {0, "state", KVR_OPTION_TEXT, AT(state), "FILE",
         "loads the index at the start, saves it at the end and on SIGUSR1", NULL, "<file>"},
+    {0, "audit", KVR_OPTION_FLAG, AT(audit), NULL,
+        "keeps the mirror of placements beside workers' cache events, and ends with an audit line: "
+        "how far it was off",
+        NULL, NULL},
     {0, "model", KVR_OPTION_TEXT, AT(model), "MODEL",
         "the model of a capacity in bytes, see kvr-cost(5)", NULL, NULL},
     {0},
@@ -73,6 +78,7 @@ struct match {
     struct tool tool;
     struct settings settings;
     struct kvr_matcher *matcher;
+    struct kvr_audit *audit; /* NULL without --audit */
     uint64_t requests;
     bool warned_open, warned_no_blocks;
     struct kvr_feedback *feedback; /* --loop */
@@ -108,6 +114,10 @@ static enum kvr_status request_line(struct match *match, struct kvr_error *error
         return status;
     if (tool->line.source.merged && request.routed)
         return kvr_match_learn(match->matcher, &request, error);
+    if (match->audit)
+        status = kvr_audit_request(match->audit, match->matcher, &request, &tool->line, error);
+    if (status != KVR_OK)
+        return status;
     kvr_line_begin(&tool->line, &tool->out.buffer, dropped, match->settings.tiers ? 2 : 1);
     kvr_line_add(&tool->out.buffer, "match");
     kvr_match_write(match->matcher, &request, &tool->out.buffer);
@@ -155,6 +165,36 @@ static void act_on_signals(struct match *match)
         tool_warn(&match->tool, "the workers stay as they were: %s", error.text);
 }
 
+/* With --audit cache events are not for the mirror. */
+static enum kvr_status event_line(struct match *match, struct kvr_error *error)
+{
+    const struct kvr_line *line = &match->tool.line;
+    enum kvr_status status = KVR_OK;
+    bool cache_event = false;
+
+    if (match->audit)
+        status = kvr_audit_event(match->audit, line, &cache_event, error);
+    if (status == KVR_OK && !cache_event)
+        status = kvr_match_event(match->matcher, line, error);
+    if (status == KVR_OK)
+        kvr_line_pass(line, &match->tool.out);
+    return status;
+}
+
+static void end_audit(struct match *match)
+{
+    struct kvr_buffer text = {0};
+
+    if (!match->audit)
+        return;
+    kvr_audit_write(match->audit, &match->tool.out.buffer);
+    kvr_writer_line_done(&match->tool.out);
+    kvr_audit_table(match->audit, &text);
+    if (match->tool.settings.verbose && kvr_buffer_text(&text))
+        fputs(text.data, stderr);
+    kvr_buffer_release(&text);
+}
+
 static void match_lines(struct match *match)
 {
     struct tool *tool = &match->tool;
@@ -167,9 +207,7 @@ static void match_lines(struct match *match)
         if (result == TOOL_SIGNAL)
             continue;
         if (kvr_line_is_event(&tool->line)) {
-            status = kvr_match_event(match->matcher, &tool->line, &error);
-            if (status == KVR_OK)
-                kvr_line_pass(&tool->line, &tool->out);
+            status = event_line(match, &error);
         } else {
             status = request_line(match, &error);
         }
@@ -194,6 +232,8 @@ static enum kvr_status read_settings(
         return kvr_error_set(error, KVR_BAD_USAGE, "--block-size is out of range");
     if (!(settings->ttl_ms >= 0 && settings->ttl_ms <= (double)KVR_INDEX_MAX_TTL_MS))
         return kvr_error_set(error, KVR_BAD_USAGE, "--ttl is longer than 24 days");
+    if (any && settings->audit)
+        return kvr_error_set(error, KVR_BAD_USAGE, "--against any has no mirrors to audit");
     if (any && (settings->workers || settings->loop))
         return kvr_error_set(error, KVR_BAD_USAGE, "--against any has no workers and no loop");
     if (settings->model) {
@@ -277,6 +317,8 @@ static enum kvr_status begin(struct match *match, struct kvr_error *error)
     tool_catch(SIGHUP);
     if (status == KVR_OK)
         status = kvr_matcher_create(&match->matcher, &to, error);
+    if (status == KVR_OK && settings->audit)
+        status = kvr_audit_create(&match->audit, &to, error);
     if (status != KVR_OK)
         return status;
     load_state(match);
@@ -298,6 +340,7 @@ int main(int argc, char **argv)
         return begun;
     if (begin(&match, &error) == KVR_OK) {
         match_lines(&match);
+        end_audit(&match);
         if (match.feedback) {
             tool_close_output(&match.tool);
             kvr_feedback_drain(match.feedback);
@@ -307,6 +350,7 @@ int main(int argc, char **argv)
         tool_fail(&match.tool, &error);
     }
     kvr_feedback_close(match.feedback);
+    kvr_audit_destroy(match.audit);
     kvr_matcher_destroy(match.matcher);
     return tool_end(&match.tool);
 }

@@ -345,3 +345,52 @@ take_turns() {
         assert_failure 2
     done
 }
+
+@test "--audit: a mirror that is right is found right, and events do not take its place" {
+    # What each worker really holds: everything that was placed on it, told after each placement.
+    gzip -dc "$(trace_slice)" | jq -c '.route = {worker: "w\(input_line_number % 4)"} | .,
+        {event: "stored", worker: .route.worker, hash_ids: .hash_ids}' >log
+    kvr-match --audit log >out
+    kvr-match <(grep -v '"event"' log) | jq -c .match >plain
+    run diff plain <(jq -c 'select(.event | not) | .match' out)
+    assert_success
+    tail -n 1 out | jq -c '[.event, .requests, .differing, .not_there, .not_known, .lost]' >figures
+    assert_equal "$(cat figures)" '["audit",1000,0,0,0,0]'
+    assert_equal "$(tail -n 1 out | jq '.promised == .there and .there > 1000000')" true
+    assert_equal "$(grep -c '"event":"stored"' out)" 1000
+}
+
+@test "--audit: tokens promised and not there, there and not known, by hand" {
+    run kvr-match --audit -b 16 <<'END'
+{"hash_ids":[1,2,3],"route":{"worker":"a"}}
+{"event":"stored","worker":"a","hash_ids":[1,2,3]}
+{"event":"stored","worker":"b","hash_ids":[7]}
+{"event":"removed","worker":"a","hash_ids":[3,2]}
+{"hash_ids":[1,2,3,4]}
+{"hash_ids":[7,8]}
+{"event":"cleared","worker":"a"}
+{"event":"stored","worker":"b","hash_ids":[1,2]}
+{"hash_ids":[1,2,3],"input_length":40}
+END
+    assert_success
+    # 1-4 on a: 48 promised, 16 there. 7-8 on b: none promised, 16 there. 1-3: a 40 and 0, b 0 and 32.
+    assert_line --index 9 '{"event":"audit","requests":4,"differing":4,"promised":88,"there":64,"not_there":72,"not_known":48,"lost":48,"workers":{"a":{"requests":3,"differing":2,"promised":88,"there":16,"not_there":72,"not_known":0},"b":{"requests":3,"differing":2,"promised":0,"there":48,"not_there":0,"not_known":48}}}'
+    # A worker that sends no events is not compared; with -v there is a table.
+    run --separate-stderr kvr-match --audit -v -b 16 <<<'{"hash_ids":[1],"route":{"worker":"a"}}
+{"hash_ids":[1]}'
+    assert_line --index 2 '{"event":"audit","requests":2,"differing":0,"promised":0,"there":0,"not_there":0,"not_known":0,"lost":0,"workers":{}}'
+    # shellcheck disable=SC2154 # stderr is set by run
+    [[ $stderr == *"tokens lost by believing the mirror: 0 of 2 requests"* ]]
+}
+
+@test "--audit: against a real engine's model, a mirror with its capacity is closer than without" {
+    gzip -dc "$(trace_slice)" | jq -c '.route = {worker: "w0"}' >requests
+    kvr-evict --engine vllm -b 512 -c 2000b --events requests | jq -c 'del(.cache)' >both
+    off() { kvr-match --audit -b 512 "$@" both | tail -n 1 | jq '.not_there + .not_known'; }
+    local close far
+    close=$(off -c 2000b) far=$(off)
+    assert [ "$close" -lt $((far / 4)) ]
+    assert [ "$far" -gt 100000 ]
+    run kvr-match --audit --against any both
+    assert_failure 2
+}

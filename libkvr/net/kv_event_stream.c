@@ -24,6 +24,7 @@ enum purpose { NO_WISH, FILL, REBUILD, VERIFY };
 
 struct waiting {
     uint64_t sequence;
+    double time_s; /* as its publisher says */
     uint8_t *bytes;
     size_t size;
 };
@@ -232,8 +233,9 @@ static void give_up(struct lane *lane)
         lane->wish = FILL;
 }
 
-static enum kvr_status keep_waiting(
-    struct lane *lane, uint64_t sequence, struct kvr_frame payload, struct kvr_error *error)
+/* *other: a message of this number with other content waits already. */
+static enum kvr_status keep_waiting(struct lane *lane, uint64_t sequence, struct kvr_frame payload,
+    double time_s, bool *other, struct kvr_error *error)
 {
     struct kvr_kv_stream *stream = lane->stream;
     struct kvr_kv_memory *memory = stream->options.memory;
@@ -242,7 +244,9 @@ static enum kvr_status keep_waiting(
     while (at && lane->waiting[at - 1].sequence > sequence)
         at--;
     if (at && lane->waiting[at - 1].sequence == sequence) {
-        stream->counts.doubles++;
+        const struct waiting *same = &lane->waiting[at - 1];
+        *other = same->size != payload.size || memcmp(same->bytes, payload.data, payload.size) != 0;
+        stream->counts.doubles += !*other;
         return KVR_OK;
     }
     if (payload.size > memory->limit - memory->used || lane->waiting_count >= WAITING_LIMIT) {
@@ -259,7 +263,7 @@ static enum kvr_status keep_waiting(
         return kvr_error_memory(error);
     memcpy(bytes, payload.data, payload.size);
     memmove(grown + at + 1, grown + at, (lane->waiting_count - at) * sizeof *grown);
-    grown[at] = (struct waiting){sequence, bytes, payload.size};
+    grown[at] = (struct waiting){sequence, time_s, bytes, payload.size};
     lane->waiting_count++;
     memory->used += payload.size;
     if (!lane->gap_open) {
@@ -319,14 +323,25 @@ static enum kvr_status lane_take(struct lane *lane, uint64_t sequence, struct kv
                 lane->next = lane->first = sequence;
         }
     }
-    if (sequence < lane->next) {
-        if (!is_restart(lane, sequence, payload, false))
+    /* Earlier by number and later by time than what waits: the publisher counts anew. */
+    const struct waiting *last =
+        lane->waiting_count ? &lane->waiting[lane->waiting_count - 1] : NULL;
+    bool anew = last && sequence < last->sequence && batch->time_s > last->time_s;
+    if (anew || sequence < lane->next) {
+        if (!anew && !is_restart(lane, sequence, payload, false))
             return KVR_OK;
         restart(lane);
         return lane_take(lane, sequence, payload, batch, error);
     }
-    if (sequence > lane->next)
-        return keep_waiting(lane, sequence, payload, error);
+    if (sequence > lane->next) {
+        bool other = false;
+        enum kvr_status status =
+            keep_waiting(lane, sequence, payload, batch->time_s, &other, error);
+        if (!other)
+            return status;
+        restart(lane);
+        return lane_take(lane, sequence, payload, batch, error);
+    }
     enum kvr_status status = apply(lane, sequence, payload, batch, error);
     drain(lane);
     return status;
@@ -415,9 +430,9 @@ static void end_replay(struct kvr_kv_stream *stream, bool answered)
         lane->wish = FILL;
     }
     drain(lane);
-    if (!lane->waiting_count || purpose != FILL)
+    if (!lane->waiting_count)
         return;
-    if (replies && ++lane->fills < ATTEMPTS)
+    if (purpose != FILL || (replies && ++lane->fills < ATTEMPTS))
         lane->wish = FILL;
     else
         give_up(lane);
@@ -460,7 +475,8 @@ double kvr_kv_stream_tick(struct kvr_kv_stream *stream, double now_ms)
         struct lane *lane = stream->replay.lane;
         stream->counts.replays_unanswered++;
         if (!stream->silent && ++stream->attempts < ATTEMPTS) {
-            lane->wish = stream->replay.purpose;
+            if (lane->wish == NO_WISH) /* a gap meanwhile is more urgent */
+                lane->wish = stream->replay.purpose;
             stream->replay.lane = NULL;
         } else {
             end_replay(stream, false);
