@@ -13,6 +13,7 @@
  * Cost: about 0.5 us a token; tokens are short, so the quadratic scan for the lowest rank wins
  * over a heap. The sum of squared lengths is bounded, so that no file can stall the compiler.
  */
+#include "token/borders.h"
 #include "token/unicode.h"
 #include "token/vocabulary_source.h"
 
@@ -469,6 +470,41 @@ static bool put_byte_tables(
     return true;
 }
 
+/* The borders that tokens cross; see borders.h. */
+static bool put_borders(
+    const struct compiler *c, struct kvr_buffer *image, struct kvr_image_header *header)
+{
+    const struct kvr_source *source = c->source;
+    uint8_t partial_left[256] = {0};
+    uint32_t bits = 64, count = 0;
+    bool cuts = source->model == KVR_MODEL_BYTE_BPE && !c->irregular;
+
+    for (uint32_t id = 0; id < source->token_count; id++) {
+        const struct kvr_source_token *token = &source->tokens[id];
+        bool reachable = c->flags[id] & KVR_TOKEN_REACHABLE;
+        bool own = token->length && !(token->flags & (KVR_TOKEN_ADDED | KVR_TOKEN_BYTE));
+        for (uint32_t i = 1; reachable && i < token->length; i++)
+            count += (c->bytes[token->offset + i] & 0xc0) == 0xc0;
+        cuts = cuts && (reachable || !own || !source->ignore_merges);
+    }
+    while (bits < count * 8 && bits < UINT32_C(1) << 22)
+        bits *= 2;
+    uint64_t *map = calloc(bits / 64, sizeof *map);
+    if (!map)
+        return false;
+    for (uint32_t id = 0; id < source->token_count; id++)
+        if (c->flags[id] & KVR_TOKEN_REACHABLE)
+            kvr_borders_add(map, bits - 1, partial_left, c->bytes + source->tokens[id].offset,
+                source->tokens[id].length);
+    header->border_bits = bits;
+    if (cuts)
+        header->special_flags |= KVR_VOCABULARY_CUTS;
+    put(image, header, KVR_SECTION_BORDERS, map, bits / 8);
+    put(image, header, KVR_SECTION_PARTIAL_LEFT, partial_left, sizeof partial_left);
+    free(map);
+    return true;
+}
+
 static void put_pipelines(
     const struct compiler *c, struct kvr_buffer *image, struct kvr_image_header *header)
 {
@@ -510,7 +546,7 @@ static enum kvr_status lay_out(
     kvr_buffer_append(image, &header, sizeof header);
     if (!put_tokens(c, image, &header) || !put_pairs(c, image, &header, true, 0, hot) ||
         !put_pairs(c, image, &header, false, hot, UINT32_MAX) || !put_words(c, image, &header) ||
-        !put_byte_tables(c, image, &header))
+        !put_byte_tables(c, image, &header) || !put_borders(c, image, &header))
         return kvr_error_memory(error);
     put(image, &header, KVR_SECTION_MERGES, c->irregular ? c->slots : &none,
         header.merge_slots * sizeof none);

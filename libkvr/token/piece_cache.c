@@ -1,4 +1,5 @@
 #include "token/piece_cache.h"
+#include "token/borders.h"
 
 #define BATCH 64
 
@@ -37,6 +38,33 @@ static const uint64_t low_masks[17] = {0, 0xff, 0xffff, 0xffffff, 0xffffffff, 0x
     0xffffffffffff, 0xffffffffffffff, UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX,
     UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX};
 
+#define CUT_LIMIT 64 /* parts of a piece at a time */
+
+/* Encodes a piece in the parts that safe borders make of it. False: there is none. */
+static bool encode_cut(const struct kvr_vocabulary *v, struct kvr_piece_cache *cache,
+    const uint8_t *piece, size_t length, struct kvr_ids *ids)
+{
+    uint32_t ends[CUT_LIMIT];
+    size_t count = 0, start = 0, cuts = 0;
+
+    for (size_t at = 1; at < length; at++) {
+        if (!kvr_border_is_safe(v, piece, at, length))
+            continue;
+        ends[count++] = (uint32_t)at;
+        cuts++;
+        if (count == CUT_LIMIT) {
+            kvr_encode_pieces(v, cache, piece, length, start, ends, count, ids);
+            start = at;
+            count = 0;
+        }
+    }
+    if (!cuts)
+        return false;
+    ends[count++] = (uint32_t)length;
+    kvr_encode_pieces(v, cache, piece, length, start, ends, count, ids);
+    return true;
+}
+
 /* Encodes a piece that is no token, from the long entries or anew. */
 static void encode_parts(const struct kvr_vocabulary *v, struct kvr_piece_cache *cache,
     uint64_t hash, const uint8_t *piece, size_t length, struct kvr_ids *ids)
@@ -52,7 +80,9 @@ static void encode_parts(const struct kvr_vocabulary *v, struct kvr_piece_cache 
         }
         return;
     }
-    kvr_bpe_encode(v, &cache->scratch, piece, length, ids);
+    if (length <= KVR_SHORT_BYTES || !(v->header->special_flags & KVR_VOCABULARY_CUTS) ||
+        !encode_cut(v, cache, piece, length, ids))
+        kvr_bpe_encode(v, &cache->scratch, piece, length, ids);
     if (length <= KVR_LONG_BYTES &&
         (length > KVR_SHORT_BYTES || ids->count - first > KVR_SHORT_IDS) &&
         ids->count - first <= KVR_LONG_IDS && !ids->failed) {

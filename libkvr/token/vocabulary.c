@@ -87,6 +87,8 @@ static bool header_is_sound(const struct kvr_image_header *h, size_t length)
         [KVR_SECTION_BYTE_IDS] = 256 * sizeof(uint32_t),
         [KVR_SECTION_BYTE_PAIRS] = 65536 * sizeof(uint32_t),
         [KVR_SECTION_JOINS] = 65536,
+        [KVR_SECTION_BORDERS] = h->border_bits / 8,
+        [KVR_SECTION_PARTIAL_LEFT] = 256,
         [KVR_SECTION_TEXT] = h->section[KVR_SECTION_TEXT].length,
         [KVR_SECTION_STEPS] = steps * sizeof(struct kvr_step),
     };
@@ -94,6 +96,7 @@ static bool header_is_sound(const struct kvr_image_header *h, size_t length)
     if (memcmp(h->magic, "kvrvocab", 8) != 0 || h->header_bytes != sizeof *h ||
         h->image_bytes != length || h->token_count > KVR_TOKEN_LIMIT ||
         h->model > KVR_MODEL_CHAR_BPE || !is_power_of_two(h->merge_slots) ||
+        !is_power_of_two(h->border_bits) || h->border_bits < 64 ||
         !is_power_of_two(h->word_slots) || h->trie_units % 256 || !h->trie_units ||
         h->step_first[0] != 0)
         return false;
@@ -135,6 +138,9 @@ enum kvr_status kvr_vocabulary_attach(
         .byte_ids = SECTION(BYTE_IDS),
         .byte_pairs = SECTION(BYTE_PAIRS),
         .joins = SECTION(JOINS),
+        .borders = SECTION(BORDERS),
+        .partial_left = SECTION(PARTIAL_LEFT),
+        .border_mask = h->border_bits - 1,
         .text = SECTION(TEXT),
         .steps = SECTION(STEPS),
         .merge_mask = h->merge_slots - 1,

@@ -78,6 +78,8 @@ enum kvr_section {
     KVR_SECTION_BYTE_IDS,
     KVR_SECTION_BYTE_PAIRS,
     KVR_SECTION_JOINS,
+    KVR_SECTION_BORDERS,
+    KVR_SECTION_PARTIAL_LEFT,
     KVR_SECTION_TEXT,
     KVR_SECTION_STEPS,
     KVR_SECTION_COUNT,
@@ -107,7 +109,7 @@ struct kvr_image_header {
     uint64_t source_bytes, source_mtime_ns, source_id; /* the file it was made from */
     uint32_t model, token_count;
     uint32_t unknown_id, special_flags; /* KVR_VOCABULARY_* */
-    uint32_t pair_slots[2], filter_bits[2], merge_slots, word_slots, trie_units;
+    uint32_t pair_slots[2], filter_bits[2], border_bits, merge_slots, word_slots, trie_units;
     uint32_t step_first[KVR_PIPELINE_COUNT + 1];
     uint32_t longest_token_bytes;
     struct {
@@ -122,6 +124,8 @@ enum kvr_vocabulary_flag {
     KVR_VOCABULARY_IRREGULAR = 8,
     KVR_VOCABULARY_IDS_IN_ORDER = 32, /* of two merged tokens the lower id has the lower order */
     KVR_VOCABULARY_SHORT_MERGES = 64, /* ids in order, regular, and all bytes are symbols */
+    KVR_VOCABULARY_CUTS = 128,        /* pieces may be cut at safe borders: no piece is a token that
+                                         merging cannot reach */
     KVR_VOCABULARY_FOLDED = 16, /* U+2581 stands as ' ' in token_bytes: see vocabulary_source.h */
 };
 
@@ -138,12 +142,14 @@ struct kvr_vocabulary {
     const struct kvr_merge *merges;
     const uint64_t *words;
     const uint64_t *trie;
-    const uint32_t *byte_ids;   /* 256: the token of a byte (symbol or <0xNN>), or KVR_NO_TOKEN */
-    const uint32_t *byte_pairs; /* 65536: the token that bytes p, q merge to, at [p << 8 | q] */
-    const uint8_t *joins;       /* 65536: some token holds byte p before byte q, at [p << 8 | q] */
+    const uint32_t *byte_ids;    /* 256: the token of a byte (symbol or <0xNN>), or KVR_NO_TOKEN */
+    const uint32_t *byte_pairs;  /* 65536: the token that bytes p, q merge to, at [p << 8 | q] */
+    const uint8_t *joins;        /* 65536: some token holds byte p before byte q, at [p << 8 | q] */
+    const uint64_t *borders;     /* see borders.h */
+    const uint8_t *partial_left; /* 256 */
     const char *text;
     const struct kvr_step *steps;
-    uint32_t merge_mask, word_mask;
+    uint32_t merge_mask, word_mask, border_mask;
 };
 
 /* Points into an image of `length` bytes after checking that every section and every index in it
