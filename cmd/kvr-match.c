@@ -86,21 +86,27 @@ struct match {
 
 /* ---- lines ---- */
 
+/* A first request has nothing to match; when a second has passed and nothing was learned, nothing
+ * will be, and a pipeline that lacks its loop looks as if caches were useless. */
+static void warn_of_open_loop(struct match *match)
+{
+    if (match->requests < 2 || match->warned_open || kvr_matcher_learned(match->matcher))
+        return;
+    tool_warn(&match->tool,
+        "%lu requests have passed and no placement came back: nothing can match. Lines with "
+        "route.worker, --loop, -m or cache events tell what workers hold; --against any needs none",
+        (unsigned long)match->requests);
+    match->warned_open = true;
+}
+
 static void warn_once(struct match *match, const struct kvr_match_request *request)
 {
     if (!request->has_blocks && !match->warned_no_blocks) {
         tool_warn(&match->tool, "requests without hash_ids match nothing (kvr-tokenize adds them)");
         match->warned_no_blocks = true;
     }
-    if (++match->requests == OPEN_LOOP_REQUESTS && !kvr_matcher_learned(match->matcher) &&
-        !match->warned_open) {
-        tool_warn(&match->tool,
-            "%d requests have passed and no placement came back: nothing can match. Lines with "
-            "route.worker, --loop, -m or cache events tell what workers hold; --against any needs "
-            "none",
-            (int)OPEN_LOOP_REQUESTS);
-        match->warned_open = true;
-    }
+    if (++match->requests == OPEN_LOOP_REQUESTS)
+        warn_of_open_loop(match);
 }
 
 static enum kvr_status request_line(struct match *match, struct kvr_error *error)
@@ -344,6 +350,8 @@ int main(int argc, char **argv)
         if (match.feedback) {
             tool_close_output(&match.tool);
             kvr_feedback_drain(match.feedback);
+        } else if (match.settings.workers && !match.warned_no_blocks && !tool_interrupted()) {
+            warn_of_open_loop(&match);
         }
         save(&match);
     } else {

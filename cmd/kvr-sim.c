@@ -534,10 +534,11 @@ static enum kvr_status study(struct setup *setup, struct kvr_error *error)
     enum kvr_status status = join_workers(setup, join_trace, &setup->trace, error);
     if (status == KVR_OK)
         status = each_line(setup, take_study, error);
-    if (status == KVR_OK && !tool_interrupted())
+    if (status == KVR_OK && !tool_interrupted() && setup->trace.count)
         status = settings->sweep ? kvr_sim_sweep(&sweep, &setup->trace, error)
                                  : kvr_sim_compare(&sweep, &setup->trace, error);
-    tool->out.whole = tool->out.buffer.length;
+    if (status == KVR_OK)
+        tool->out.whole = tool->out.buffer.length;
     kvr_sim_trace_release(&setup->trace);
     return status;
 }

@@ -8,6 +8,7 @@
 
 enum {
     DRAIN_SILENCE_MS = 1000,
+    DRAIN_NOTHING_MS = 2000, /* nothing was sent: only a writer that still opens is waited for */
     DRAIN_STEP_MS = 100,
     PIPE_HOLDS_BYTES = 32 * 1024, /* any pipe of the loop takes as much without being read */
     PIPE_ATOM_BYTES = 4096,       /* what a writable pipe takes without waiting */
@@ -197,9 +198,9 @@ void kvr_feedback_drain(struct kvr_feedback *feedback)
     struct kvr_source_line line;
 
     while (feedback->loop && !feedback->options.interrupted()) {
-        double patience_ms = feedback->sent && feedback->answered >= feedback->sent
-                                 ? DRAIN_SILENCE_MS
-                                 : feedback->options.timeout_ms;
+        double patience_ms = !feedback->sent                        ? DRAIN_NOTHING_MS
+                             : feedback->answered >= feedback->sent ? DRAIN_SILENCE_MS
+                                                                    : feedback->options.timeout_ms;
         if (next_back(feedback, DRAIN_STEP_MS, &line)) {
             take_back(feedback, &line, nothing);
             heard_ms = kvr_clock_ms();

@@ -221,8 +221,11 @@ static enum kvr_status raised(jv result, struct kvr_error *error)
 
     if (jv_get_kind(message) == JV_KIND_STRING) {
         const char *text = jv_string_value(message);
-        kvr_error_set(error, KVR_BAD_INPUT, "the jq expression fails: %.*s",
-            (int)strcspn(text, "(\"\n"), text);
+        size_t length = strcspn(text, "(\"\n");
+        while (length && text[length - 1] == ' ')
+            length--;
+        kvr_error_set(
+            error, KVR_BAD_INPUT, "the jq expression fails: %.*s", (int)length, text);
     } else {
         kvr_error_set(error, KVR_BAD_INPUT, "the jq expression fails");
     }
@@ -250,6 +253,20 @@ static enum kvr_status next_result(struct kvr_expression *expression, struct kvr
     return kvr_buffer_text(&expression->result) ? KVR_OK : kvr_error_memory(error);
 }
 
+/* Why jq could not read a text; its own words quote the text. */
+static enum kvr_status unreadable(const char *text, size_t length, struct kvr_error *error)
+{
+    struct kvr_structure *structure = kvr_structure_create();
+    struct kvr_value value;
+    enum kvr_status status = structure
+                                 ? kvr_json_check(structure, text, length, &value, NULL, error)
+                                 : kvr_error_memory(error);
+
+    kvr_structure_destroy(structure);
+    return status != KVR_OK ? status
+                            : kvr_error_set(error, KVR_BAD_INPUT, "jq cannot read the line");
+}
+
 static enum kvr_status start(
     struct kvr_expression *expression, const char *text, size_t length, struct kvr_error *error)
 {
@@ -258,7 +275,7 @@ static enum kvr_status start(
     jv input = jv_parse_sized(text, (int)length);
     if (!jv_is_valid(input)) {
         jv_free(input);
-        return kvr_error_set(error, KVR_BAD_INPUT, "jq cannot read the line");
+        return unreadable(text, length, error);
     }
     jq_start(expression->jq, input, 0);
     return KVR_OK;

@@ -126,9 +126,8 @@ static double hit_rate(const struct kvr_sim_report *report)
 
 void kvr_sim_table_head(struct kvr_buffer *out, size_t name_width)
 {
-    kvr_buffer_append_format(out, "%-*s %6s %26s %26s %17s %6s %9s %5s %8s %6s\n", (int)name_width,
-        "", "hit", "TTFT of first turns, ms", "TTFT of continuations, ms", "TBT, ms", "in",
-        "goodput", "", "", "");
+    kvr_buffer_append_format(out, "%-*s %6s %26s %26s %17s %6s %9s\n", (int)name_width, "",
+        "hit", "TTFT of first turns, ms", "TTFT of continuations, ms", "TBT, ms", "in", "goodput");
     kvr_buffer_append_format(out, "%-*s %6s %8s %8s %8s %8s %8s %8s %8s %8s %6s %9s %5s %8s %6s\n",
         (int)name_width, "policy", "rate", "p50", "p90", "p99", "p50", "p90", "p99", "p90",
         "gap p90", "SLO", "/s", "skew", "rejected", "failed");
@@ -160,8 +159,9 @@ void kvr_sim_table_row(struct kvr_sim_report *report, const char *name, size_t n
     }
     cell(out, 8, 1, kvr_sim_quantile(&report->between, 0.9));
     cell(out, 8, 1, kvr_sim_quantile(&report->gaps, 0.9));
-    percent(out, kvr_sim_good_share(report));
-    cell(out, 9, 2, kvr_sim_goodput(report));
+    bool bounded = report->slo.ttft_ms > 0 || report->slo.tbt_ms > 0 || report->slo.gap_ms > 0;
+    percent(out, bounded ? kvr_sim_good_share(report) : NAN);
+    cell(out, 9, 2, bounded ? kvr_sim_goodput(report) : NAN);
     cell(out, 5, 2, skew);
     kvr_buffer_append_format(out, " %8llu %6llu\n", (unsigned long long)report->rejected,
         (unsigned long long)report->failed);

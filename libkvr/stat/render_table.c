@@ -53,17 +53,34 @@ static void bar(struct kvr_buffer *out, double share)
     kvr_buffer_append_text(out, eighths[parts % 8]);
 }
 
-/* A name cut or filled to NAME_CELLS characters. */
-static void label(struct kvr_buffer *out, const char *text)
+/* So many characters of the text; returns what is behind them. */
+static const char *characters(struct kvr_buffer *out, const char *text, int count)
 {
-    int cells = 0;
-
-    kvr_buffer_append_text(out, "  ");
-    for (; *text && cells < NAME_CELLS; text++) {
-        kvr_buffer_append_byte(out, *text);
+    for (int cells = 0; *text && cells < count; text++) {
+        if (out)
+            kvr_buffer_append_byte(out, *text);
         cells += ((unsigned char)text[1] & 0xc0) != 0x80; /* at the last byte of a character */
     }
-    print(out, "%*s", NAME_CELLS - cells, "");
+    return text;
+}
+
+/* A name filled to NAME_CELLS characters. One that is longer loses its middle: names of workers
+ * begin alike. */
+static void label(struct kvr_buffer *out, const char *text)
+{
+    enum { HEAD_CELLS = 9 };
+    int cells = 0;
+
+    for (const char *at = text; *at; at = characters(NULL, at, 1))
+        cells++;
+    kvr_buffer_append_text(out, "  ");
+    if (cells > NAME_CELLS) {
+        characters(out, text, HEAD_CELLS);
+        kvr_buffer_append_text(out, "…");
+        text = characters(NULL, text, cells - (NAME_CELLS - HEAD_CELLS - 1));
+    }
+    characters(out, text, NAME_CELLS);
+    print(out, "%*s", cells < NAME_CELLS ? NAME_CELLS - cells : 0, "");
 }
 
 static void heading(struct kvr_buffer *out, const char *text)
@@ -312,10 +329,12 @@ static void workers(struct kvr_buffer *out, const struct kvr_render *render)
     }
     if (run->view.load_count > SHOWN)
         print(out, "  … and %u more (--json lists all)\n", run->view.load_count - SHOWN);
-    label(out, "skew of work");
-    print(out, "max/mean %.2f, variation %.2f, Jain %.3f; of requests max/mean %.2f\n",
-        metric(&run->view, "load_skew"), metric(&run->view, "load_variation"),
-        metric(&run->view, "load_jain"), metric(&run->view, "request_skew"));
+    label(out, "skew");
+    if (isfinite(metric(&run->view, "load_skew")))
+        print(out, "work max/mean %.2f, variation %.2f, Jain %.3f; ",
+            metric(&run->view, "load_skew"), metric(&run->view, "load_variation"),
+            metric(&run->view, "load_jain"));
+    print(out, "requests max/mean %.2f\n", metric(&run->view, "request_skew"));
 }
 
 static void caches(struct kvr_buffer *out, const struct kvr_render *render)
@@ -472,12 +491,26 @@ static void add_left_out(void *context, const char *name, const char *why)
     print(context, "  left out: %s: %s\n", name, why);
 }
 
+/* Requests without a number or a worker in them, as lines of an unknown log are. */
+static bool says_nothing(const struct kvr_view *view)
+{
+    const uint64_t *counters = view->tally->counters;
+
+    for (int i = 0; i < KVR_SKETCH_COUNT; i++)
+        if (view->tally->sketches[i].count)
+            return false;
+    return counters[KVR_COUNT_REQUESTS] && !counters[KVR_COUNT_PROMPT_TOKENS] && !view->load_count;
+}
+
 static void closing(struct kvr_buffer *out, const struct kvr_render *render)
 {
     const struct kvr_report *report = render->report;
     struct kvr_diagnosis found = kvr_diagnose(&render->run->view, report->match_seen);
 
     heading(out, "Diagnosis");
+    if (says_nothing(&render->run->view))
+        kvr_buffer_append_text(out, "  no request tells its input_length, route or response: "
+                                    "another program's log? --from and --map read those\n");
     kvr_buffer_append_text(out, "  ");
     kvr_diagnosis_text(&found, out);
     kvr_buffer_append_byte(out, '\n');

@@ -1,0 +1,61 @@
+#!/usr/bin/env bats
+# What a first user meets: input that is not there, a log of another program, a pipeline without its
+# loop, goals that were not given.
+
+load helper
+
+# shellcheck disable=SC2154 # stderr is set by run --separate-stderr
+@test "a study of a trace that cannot be read prints no table, and its pipeline ends in time" {
+    for study in '--compare round-robin,cost' '--slo-ttft 2s --sweep rate=1:4' --summary; do
+        # shellcheck disable=SC2086
+        run --separate-stderr kvr-sim -w 2 $study "$BATS_TEST_TMPDIR/nosuch"
+        assert_equal "$status" 3
+        assert_output ""
+    done
+    run --separate-stderr kvr-sim -w 2 --compare cost,bogus "$(trace_slice)"
+    assert_equal "$status" 2
+    assert_output ""
+    SECONDS=0
+    run kvr-sim -w 2 -- 'kvr-match | kvr-route' /dev/null
+    assert_success
+    assert_output ""
+    [ "$SECONDS" -lt 8 ]
+}
+
+@test "without goals kvr-sim tells no share within them; no line of its table ends in blanks" {
+    run kvr-sim -w 8 --compare cost "$(trace_slice)"
+    assert_line --regexp '^cost .* - +- +[0-9.]+ +0 +0$'
+    refute_output --regexp '100\.0%'
+    refute_line --regexp ' $'
+}
+
+@test "kvr-match without a loop says at the end that nothing can match" {
+    run --separate-stderr kvr-match -w 2 "$(trace_slice)"
+    assert_success
+    assert_equal "$(grep -c '1000 requests have passed and no placement came back' <<<"$stderr")" 1
+    run --separate-stderr kvr-match --against any "$(trace_slice)"
+    assert_equal "$stderr" ""
+}
+
+@test "kvr-stats knows a log that tells it nothing, and prints no nan" {
+    run kvr-stats <<<'{"ts": "03:00", "path": "/v1/chat/completions", "code": 200}'
+    assert_output --partial "another program's log? --from and --map read those"
+    run kvr-stats --from nginx "$DATA/formats/nginx.json"
+    refute_output --partial nan
+    refute_output --partial "another program's log"
+}
+
+@test "long names of workers stay apart in tables" {
+    run kvr-stats <<'END'
+{"input_length": 10, "route": {"worker": "vllm-deployment-7d9f8b6c5d-abcde"}}
+{"input_length": 10, "route": {"worker": "vllm-deployment-7d9f8b6c5d-fghij"}}
+END
+    assert_line --regexp '^  vllm-depl…9f8b6c5d-abcde +1 '
+    assert_line --regexp '^  vllm-depl…9f8b6c5d-fghij +1 '
+}
+
+@test "a line that jq cannot read is said like any other bad line" {
+    run kvr-stats --map '"\(.a)"' <<<'{"a": 1'
+    assert_equal "$status" 1
+    assert_line 'kvr-stats: stdin:1: the JSON ends too early'
+}
