@@ -3,6 +3,7 @@
  * cache has to keep, bit for bit.
  */
 #include "kernels/backend.h"
+#include "kernels/prefix_store.h"
 #include "kernels/weight.h"
 #include "tests/unit/kernel_fixture.h"
 
@@ -271,6 +272,44 @@ static void what_cannot_be_run_is_refused(void **state)
     assert_non_null(strstr(error.text, "llama-3.1-8b"));
 }
 
+/* 4 pages of 16 and blocks of 32: two slots. */
+static void a_prefix_store_takes_what_is_oldest(void **state)
+{
+    struct kvr_prefix_store *store = NULL;
+    struct kvr_error error;
+    const uint32_t *table;
+    uint32_t cached;
+    const uint64_t first[] = {1, 2}, twice[] = {5, 5}, other[] = {3};
+
+    (void)state;
+    assert_int_equal(kvr_prefix_store_create(4, 16, 24, &store, &error), KVR_BAD_USAGE);
+    assert_int_equal(kvr_prefix_store_create(1, 16, 32, &store, &error), KVR_BAD_USAGE);
+    assert_int_equal(kvr_prefix_store_create(4, 16, 32, &store, &error), KVR_OK);
+    assert_int_equal(
+        kvr_prefix_store_take(store, first, 2, 65, &table, &cached, &error), KVR_BAD_INPUT);
+    for (uint32_t expected = 0; expected <= 63; expected += 63) {
+        assert_int_equal(
+            kvr_prefix_store_take(store, first, 2, 64, &table, &cached, &error), KVR_OK);
+        assert_int_equal(cached, expected);
+        assert_int_equal(table[0] / 2 + table[2] / 2, 1);
+        assert_int_equal(table[0] % 2, 0);
+        assert_int_equal(table[1], table[0] + 1);
+    }
+    /* One new block takes the place of the prefix' end. */
+    assert_int_equal(kvr_prefix_store_take(store, other, 1, 32, &table, &cached, &error), KVR_OK);
+    assert_int_equal(cached, 0);
+    assert_int_equal(kvr_prefix_store_take(store, first, 2, 64, &table, &cached, &error), KVR_OK);
+    assert_int_equal(cached, 32);
+    /* An id that comes twice never gives one page to two blocks. */
+    for (uint32_t expected = 0; expected <= 32; expected += 32) {
+        assert_int_equal(
+            kvr_prefix_store_take(store, twice, 2, 64, &table, &cached, &error), KVR_OK);
+        assert_int_equal(cached, expected);
+        assert_int_not_equal(table[0], table[2]);
+    }
+    kvr_prefix_store_destroy(store);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -279,6 +318,7 @@ int main(void)
         cmocka_unit_test(the_order_and_company_of_requests_change_no_bit),
         cmocka_unit_test(nothing_is_written_outside_a_sequence_s_pages),
         cmocka_unit_test(what_cannot_be_run_is_refused),
+        cmocka_unit_test(a_prefix_store_takes_what_is_oldest),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,511 @@
+/*
+ * kvr-prefill: runs the prefill of each request line and adds `prefill`; or measures the machine.
+ * The work is done in kernels/; here are the options, what a line asks for, and what is written.
+ */
+#include "base/clock.h"
+#include "base/grow.h"
+#include "base/random.h"
+#include "cache/request_line.h"
+#include "cmd/tool.h"
+#include "kernels/prefix_store.h"
+#include "kernels/smoke.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { GPUS_MOST = 64 };
+
+struct settings {
+    const char *backend, *model, *gpu, *cost_file, *cached, *directory;
+    struct kvr_capacity capacity;
+    uint64_t block_size, page_size, threads, seed, tokens, repeats;
+    double mfu, expect, seconds;
+    bool table, calibrate, smoke, tap, all_gpus;
+};
+
+#define AT(member) offsetof(struct settings, member)
+
+static const struct kvr_option run_options[] = {
+    {0, "backend", KVR_OPTION_TEXT, AT(backend), "BACKEND",
+        "what computes: cuda, cpu, model (nothing: the cost model predicts), or auto: cuda where "
+        "there is a GPU, else cpu",
+        "auto", "auto|cuda|cpu|model"},
+    {0, "model", KVR_OPTION_TEXT, AT(model), "MODEL",
+        "the model whose shape is run, with random weights: tiny, 1b, or a dense one of "
+        "kvr-cost(5); any of them with --backend model",
+        "1b", NULL},
+    TOOL_OPTION_CAPACITY(struct settings, "of the KV cache", "16384"),
+    TOOL_OPTION_BLOCK_SIZE(struct settings, "512"),
+    {0, "page-size", KVR_OPTION_COUNT, AT(page_size), "TOKENS", "tokens in a page of the KV cache",
+        "16", NULL},
+    {0, "cached", KVR_OPTION_TEXT, AT(cached), "WHERE",
+        "how much of a prompt is cached: line (cache, match or route.matched say it), own (what "
+        "this program's cache of hash_ids holds), none, or auto: line where it says so, else own",
+        "auto", "auto|line|own|none"},
+    {0, "threads", KVR_OPTION_COUNT, AT(threads), "N",
+        "threads of the cpu backend; 0: as many as there are processors", "0", NULL},
+    {0, "seed", KVR_OPTION_COUNT, AT(seed), "N", "of the weights", "1", NULL},
+    {0},
+};
+
+static const struct kvr_option measure_options[] = {
+    {0, "table", KVR_OPTION_FLAG, AT(table), NULL,
+        "prints the time to first token with 0, 50, 90 and 99 % cached, and ends", NULL, NULL},
+    {0, "calibrate", KVR_OPTION_FLAG, AT(calibrate), NULL,
+        "measures and prints a cost file, see kvr-cost(5), and ends", NULL, NULL},
+    {'n', "tokens", KVR_OPTION_COUNT, AT(tokens), "TOKENS",
+        "the prompt of --table, and the longest of --calibrate", "4096", NULL},
+    {0, "repeats", KVR_OPTION_COUNT, AT(repeats), "N",
+        "times that each measurement is made after one that does not count; the fastest counts",
+        "2", NULL},
+    {0, "disk", KVR_OPTION_TEXT, AT(directory), "DIRECTORY",
+        "with --calibrate, also measures a file in this folder", NULL, "<directory>"},
+    {0, "smoke", KVR_OPTION_FLAG, AT(smoke), NULL,
+        "tests the machine, one line a check, and ends: 0 all passed, 1 one failed, 4 no GPU", NULL,
+        NULL},
+    {0, "tap", KVR_OPTION_FLAG, AT(tap), NULL, "with --smoke, writes TAP", NULL, NULL},
+    {0, "expect", KVR_OPTION_REAL, AT(expect), "TFLOPS",
+        "with --smoke, a matrix product slower than this fails", "0", NULL},
+    {0, "seconds", KVR_OPTION_REAL, AT(seconds), "SECONDS", "with --smoke, of sustained load", "0",
+        NULL},
+    {0, "all-gpus", KVR_OPTION_FLAG, AT(all_gpus), NULL,
+        "with --smoke, all GPUs and not only the first", NULL, NULL},
+    {0},
+};
+
+static const struct kvr_option cost_options[] = {
+    {0, "gpu", KVR_OPTION_TEXT, AT(gpu), "GPU", "with --backend model, as h100 or 8xh100",
+        KVR_COST_DEFAULT_GPU, NULL},
+    {0, "mfu", KVR_OPTION_REAL, AT(mfu), "SHARE",
+        "with --backend model, the share of the GPU's peak; 0: the preset's", "0", NULL},
+    {0, "cost", KVR_OPTION_TEXT, AT(cost_file), "FILE",
+        "with --backend model, a cost file, as --calibrate writes it", NULL, "<file>"},
+    {0},
+};
+
+static const struct kvr_program program = {
+    .name = "kvr-prefill",
+    .summary = "run the prefill itself, its cached prefix skipped, and measure it",
+    .operands = "[FILE...]",
+    .description =
+        "For every request line, computes the prompt's tokens that are not cached on top of those "
+        "that are, in a model of real shape with random weights and a paged KV cache, and adds "
+        "`prefill`: the time and the rate. Or measures this machine: --table, --calibrate, "
+        "--smoke.",
+    .examples =
+        "kvr-prefill --table --model 1b -n 1024\n"
+        "kvr-match -w 1 trace.jsonl | kvr-route | kvr-prefill --backend model\n"
+        "kvr-prefill --calibrate > cost.json && kvr-route --cost cost.json -w 4 trace.jsonl\n"
+        "kvr-prefill --smoke --tap --seconds 60 --expect 500\n",
+};
+
+struct prefill {
+    struct tool tool;
+    struct settings settings;
+    struct kvr_bench bench; /* bench.runner is NULL with --backend model */
+    struct kvr_cost cost;
+    struct kvr_prefix_store *store;
+    struct kvr_request_reader reader;
+    const char *device;
+    uint32_t *tokens;
+    size_t token_size;
+    uint64_t *given;
+    size_t given_size;
+    uint32_t block_tokens; /* of the store */
+};
+
+/* What a line asks for. */
+struct work {
+    struct kvr_request_view view;
+    uint64_t tokens, said; /* prompt; cached as the line says */
+    bool says;
+};
+
+static enum kvr_status read_cost(struct prefill *prefill, struct kvr_error *error)
+{
+    const struct settings *settings = &prefill->settings;
+    enum kvr_status status =
+        kvr_cost_preset(&prefill->cost, NULL, settings->gpu, settings->mfu, error);
+
+    /* tiny and 1b are no presets of kvr-cost(5): their shape tells. */
+    const struct kvr_shape *shape = NULL;
+    if (status == KVR_OK && !kvr_model_find(settings->model))
+        status = kvr_shape_find(settings->model, &shape, error);
+    if (status == KVR_OK && !shape)
+        status =
+            kvr_cost_preset(&prefill->cost, settings->model, settings->gpu, settings->mfu, error);
+    else if (status == KVR_OK) {
+        const struct kvr_gpu *gpu = kvr_gpu_find(settings->gpu);
+        struct kvr_model model = kvr_shape_model(shape);
+        status = gpu ? kvr_cost_compute(&prefill->cost, &model, gpu, 1, settings->mfu, error)
+                     : kvr_error_set(error, KVR_BAD_USAGE, "model %s is for one GPU", shape->name);
+    }
+    if (status == KVR_OK && settings->cost_file)
+        status = kvr_cost_load(&prefill->cost, settings->cost_file, error);
+    prefill->device = settings->cost_file ? settings->cost_file : settings->gpu;
+    return status;
+}
+
+static enum kvr_status choose_backend(
+    struct prefill *prefill, const char *name, struct kvr_error *error)
+{
+    const struct kvr_backend **backend = &prefill->bench.backend;
+
+    *backend = &kvr_cpu_backend;
+    if (strcmp(name, "cpu") == 0)
+        return KVR_OK;
+    enum kvr_status status = kvr_plugin_load(backend, error);
+    if (status != KVR_UNSUPPORTED || strcmp(name, "auto") != 0)
+        return status;
+    tool_detail(&prefill->tool, "%s; the cpu backend is used", error->text);
+    *backend = &kvr_cpu_backend;
+    return KVR_OK;
+}
+
+static enum kvr_status start_runner(struct prefill *prefill, struct kvr_error *error)
+{
+    const struct settings *settings = &prefill->settings;
+    struct kvr_bench *bench = &prefill->bench;
+    long processors = sysconf(_SC_NPROCESSORS_ONLN);
+    uint64_t threads =
+        settings->threads ? settings->threads : (uint64_t)(processors > 0 ? processors : 1);
+    uint64_t pages = 0;
+
+    if (settings->page_size == 0 || settings->page_size > 1 << 20)
+        return kvr_error_set(error, KVR_BAD_USAGE, "--page-size is out of range");
+    if (threads > 1024 || settings->repeats == 0 || settings->repeats > 1000)
+        return kvr_error_set(error, KVR_BAD_USAGE, "--threads or --repeats is out of range");
+    enum kvr_status status = kvr_shape_find(settings->model, &bench->shape, error);
+    if (status == KVR_OK)
+        status = kvr_capacity_blocks(&settings->capacity, settings->page_size,
+            kvr_shape_kv_bytes_per_token(bench->shape), &pages, error);
+    if (status == KVR_OK && (pages == 0 || pages * settings->page_size > UINT32_MAX / 2))
+        status = kvr_error_set(error, KVR_BAD_USAGE, "--capacity is out of range");
+    if (status == KVR_OK)
+        status = choose_backend(prefill, settings->backend, error);
+    if (status != KVR_OK)
+        return status;
+    bench->pages = (uint32_t)pages;
+    bench->page_tokens = (uint32_t)settings->page_size;
+    bench->repeats = (uint32_t)settings->repeats;
+    bench->directory = settings->directory;
+    struct kvr_backend_options options = {
+        bench->shape, settings->seed, bench->page_tokens, bench->pages, (uint32_t)threads};
+    status = bench->backend->create(&options, &bench->runner, error);
+    if (status == KVR_OK) {
+        prefill->device = bench->backend->device(bench->runner);
+        bench->peak_flops = kvr_measure_sgemm_flops((unsigned)threads);
+    }
+    return status;
+}
+
+static bool read_count(struct kvr_value value, uint64_t *count)
+{
+    return value.type == KVR_ABSENT || kvr_value_u64(value, count);
+}
+
+/* What the line says is cached: cache.hit, else match of the worker (of the best without one),
+ * else route.matched. */
+static enum kvr_status read_said(
+    const struct kvr_line *line, struct work *work, struct kvr_error *error)
+{
+    struct kvr_value hit = kvr_value_get(kvr_line_get(line, KVR_NAME_CACHE), "hit");
+    struct kvr_value route = kvr_line_get(line, KVR_NAME_ROUTE);
+    struct kvr_value matched = kvr_value_get(route, "matched");
+    struct kvr_value match = kvr_line_get(line, KVR_NAME_MATCH);
+    struct kvr_cursor cursor;
+    struct kvr_member member;
+    struct kvr_buffer worker = {0};
+    uint64_t best = 0;
+
+    work->says = hit.type || matched.type || match.type == KVR_OBJECT;
+    if (hit.type == KVR_ABSENT && match.type == KVR_OBJECT) {
+        bool named = kvr_value_string(kvr_value_get(route, "worker"), &worker);
+        const char *name = kvr_buffer_text(&worker);
+        for (cursor = kvr_value_open(match); name && kvr_next_member(&cursor, &member);) {
+            uint64_t tokens;
+            if (named && !kvr_value_is(member.name, name))
+                continue;
+            if (!kvr_value_u64(member.value, &tokens)) {
+                kvr_buffer_release(&worker);
+                return kvr_error_set(
+                    error, KVR_BAD_INPUT, "'match' has a number of tokens that is none");
+            }
+            best = tokens > best ? tokens : best;
+        }
+        work->said = best;
+    } else if (!read_count(hit.type ? hit : matched, &work->said)) {
+        return kvr_error_set(error, KVR_BAD_INPUT, "'%s' is not a number of tokens",
+            hit.type ? "cache.hit" : "route.matched");
+    }
+    kvr_buffer_release(&worker);
+    return KVR_OK;
+}
+
+static enum kvr_status read_work(
+    struct prefill *prefill, struct work *work, struct kvr_error *error)
+{
+    const struct kvr_line *line = &prefill->tool.line;
+    const char *cached = prefill->settings.cached;
+    enum kvr_status status = kvr_request_read(&prefill->reader, line, &work->view, error);
+
+    if (status == KVR_OK && (cached[0] == 'a' || cached[0] == 'l'))
+        status = read_said(line, work, error);
+    if (status != KVR_OK)
+        return status;
+    work->tokens = work->view.request.input_tokens;
+    struct kvr_value ids = kvr_line_get(line, KVR_NAME_TOKEN_IDS);
+    if (ids.type == KVR_ARRAY) {
+        uint64_t *given =
+            kvr_grow(prefill->given, &prefill->given_size, kvr_value_u64s_room(ids), sizeof *given);
+        if (!given)
+            return kvr_error_memory(error);
+        prefill->given = given;
+        ptrdiff_t count = kvr_value_u64s(ids, given);
+        if (count < 0)
+            return kvr_error_set(error, KVR_BAD_INPUT, "'token_ids' is not a list of tokens");
+        work->tokens = (uint64_t)count;
+    }
+    if (work->tokens == 0)
+        return kvr_error_set(error, KVR_BAD_INPUT, "the prompt has no tokens: no input_length");
+    if (work->said >= work->tokens)
+        work->said = work->tokens - 1;
+    return KVR_OK;
+}
+
+/* The prompt: token_ids where they are in the vocabulary, else tokens drawn from the block's id, so
+ * that equal blocks have equal tokens. */
+static enum kvr_status fill_tokens(
+    struct prefill *prefill, const struct work *work, struct kvr_error *error)
+{
+    const struct kvr_cache_request *request = &work->view.request;
+    uint32_t vocabulary = prefill->bench.shape->vocabulary;
+    bool given = kvr_line_get(&prefill->tool.line, KVR_NAME_TOKEN_IDS).type == KVR_ARRAY;
+    uint32_t *tokens =
+        kvr_grow(prefill->tokens, &prefill->token_size, work->tokens, sizeof *tokens);
+
+    if (!tokens)
+        return kvr_error_memory(error);
+    prefill->tokens = tokens;
+    for (uint64_t i = 0; i < work->tokens; i++) {
+        uint64_t block = i / request->block_tokens;
+        uint64_t id = block < request->id_count ? request->ids[block] : 0;
+        tokens[i] = given ? (uint32_t)(prefill->given[i] % vocabulary)
+                          : (uint32_t)(kvr_mix64(kvr_mix64(id) + i) % vocabulary);
+    }
+    return KVR_OK;
+}
+
+static enum kvr_status open_store(
+    struct prefill *prefill, uint32_t block_tokens, struct kvr_error *error)
+{
+    const struct kvr_bench *bench = &prefill->bench;
+
+    if (prefill->store && prefill->block_tokens != block_tokens)
+        return kvr_error_set(error, KVR_BAD_INPUT,
+            "block_size %u after %u: the KV cache has blocks of one size", block_tokens,
+            prefill->block_tokens);
+    if (prefill->store)
+        return KVR_OK;
+    prefill->block_tokens = block_tokens;
+    return kvr_prefix_store_create(
+        bench->pages, bench->page_tokens, block_tokens, &prefill->store, error);
+}
+
+static enum kvr_status run_line(struct prefill *prefill, const struct work *work, uint32_t *cached,
+    double *time_ms, struct kvr_error *error)
+{
+    const struct kvr_cache_request *request = &work->view.request;
+    const struct kvr_bench *bench = &prefill->bench;
+    bool own =
+        prefill->settings.cached[0] == 'o' || (prefill->settings.cached[0] == 'a' && !work->says);
+    const uint32_t *table;
+
+    enum kvr_status status = open_store(prefill, request->block_tokens, error);
+    if (status == KVR_OK)
+        status = kvr_prefix_store_take(prefill->store, request->ids, own ? request->id_count : 0,
+            work->tokens, &table, cached, error);
+    if (status == KVR_OK)
+        status = fill_tokens(prefill, work, error);
+    if (status != KVR_OK)
+        return status;
+    if (!own)
+        *cached = (uint32_t)work->said;
+    struct kvr_step step = {
+        prefill->tokens + *cached, (uint32_t)(work->tokens - *cached), *cached, table, NULL};
+    double start = kvr_clock_ms();
+    status = bench->backend->run(bench->runner, &step, 1, error);
+    *time_ms = kvr_clock_ms() - start;
+    return status;
+}
+
+/* FLOP/s where the shape is known, else 0. */
+static void write_prefill(
+    struct prefill *prefill, double time_ms, uint64_t fresh, uint64_t cached, double flops)
+{
+    static const enum kvr_name dropped[] = {KVR_NAME_PREFILL};
+    struct kvr_buffer *out = &prefill->tool.out.buffer;
+    bool runs = prefill->bench.runner != NULL;
+
+    kvr_line_begin(&prefill->tool.line, out, dropped, 1);
+    kvr_line_add(out, "prefill");
+    kvr_buffer_append_text(out, "{\"ms\":");
+    kvr_json_write_fixed(out, time_ms, 3);
+    kvr_buffer_append_format(out, ",\"tokens\":%llu,\"cached\":%llu", (unsigned long long)fresh,
+        (unsigned long long)cached);
+    if (flops > 0) {
+        kvr_buffer_append_text(out, ",\"tflops\":");
+        kvr_json_write_fixed(out, flops / time_ms / 1e9, 4);
+    }
+    if (flops > 0 && prefill->bench.peak_flops > 0) {
+        kvr_buffer_append_text(out, ",\"mfu\":");
+        kvr_json_write_fixed(out, flops / time_ms * 1e3 / prefill->bench.peak_flops, 3);
+    }
+    kvr_buffer_append_format(
+        out, ",\"backend\":\"%s\",\"device\":", runs ? prefill->bench.backend->name : "model");
+    kvr_json_write_string(out, prefill->device, strlen(prefill->device));
+    kvr_buffer_append_byte(out, '}');
+    kvr_line_end(out);
+    kvr_writer_line_done(&prefill->tool.out);
+}
+
+static enum kvr_status prefill_line(struct prefill *prefill, struct kvr_error *error)
+{
+    struct work work = {0};
+    uint32_t cached = 0;
+    double time_ms;
+
+    enum kvr_status status = read_work(prefill, &work, error);
+    if (status != KVR_OK)
+        return status;
+    if (prefill->bench.runner) {
+        status = run_line(prefill, &work, &cached, &time_ms, error);
+        if (status == KVR_OK)
+            write_prefill(prefill, time_ms, work.tokens - cached, cached,
+                kvr_shape_flops(prefill->bench.shape, (double)(work.tokens - cached), cached));
+        return status;
+    }
+    uint64_t fresh = work.tokens - work.said;
+    time_ms = kvr_cost_prefill_ms(&prefill->cost, (double)fresh, (double)work.said);
+    write_prefill(prefill, time_ms, fresh, work.said, 0);
+    return KVR_OK;
+}
+
+/* A request that no worker got has no prefill. */
+static bool rejected(const struct kvr_line *line)
+{
+    struct kvr_value route = kvr_line_get(line, KVR_NAME_ROUTE);
+
+    return kvr_value_get(route, "worker").type == KVR_NULL;
+}
+
+static void prefill_lines(struct prefill *prefill)
+{
+    struct tool *tool = &prefill->tool;
+    struct kvr_error error = {0};
+
+    while (tool_next(tool) == TOOL_LINE) {
+        if (kvr_line_is_event(&tool->line) || rejected(&tool->line)) {
+            kvr_line_pass(&tool->line, &tool->out);
+            continue;
+        }
+        enum kvr_status status = prefill_line(prefill, &error);
+        if (status == KVR_BAD_INPUT) {
+            tool_bad_line(tool, &error);
+        } else if (status != KVR_OK) {
+            tool_fail(tool, &error);
+            break;
+        }
+    }
+}
+
+/* The GPUs first; then what the backend computes. */
+static enum kvr_status run_smoke(struct prefill *prefill, struct kvr_error *error)
+{
+    const struct settings *settings = &prefill->settings;
+    struct kvr_gpu_state gpus[GPUS_MOST];
+    struct kvr_smoke smoke = {.out = &prefill->tool.out.buffer, .tap = settings->tap};
+    uint32_t count = 0;
+    enum kvr_status status = KVR_OK;
+
+    if (strcmp(settings->backend, "cpu") != 0) {
+        prefill->settings.backend = "cuda";
+        status = kvr_gpu_states(gpus, settings->all_gpus ? GPUS_MOST : 1, &count, error);
+    }
+    for (uint32_t i = 0; i < count; i++)
+        kvr_smoke_gpu(&smoke, &gpus[i], i);
+    if (status == KVR_OK)
+        status = start_runner(prefill, error);
+    if (status == KVR_OK)
+        status = kvr_smoke_compute(
+            &smoke, &prefill->bench, settings->expect * 1e12, settings->seconds, error);
+    if (smoke.checks > 0)
+        kvr_smoke_end(&smoke);
+    if (smoke.failed > 0)
+        prefill->tool.status = 1;
+    return status;
+}
+
+static enum kvr_status measure(struct prefill *prefill, struct kvr_error *error)
+{
+    const struct settings *settings = &prefill->settings;
+    struct kvr_buffer *out = &prefill->tool.out.buffer;
+
+    if (strcmp(settings->backend, "model") == 0)
+        return kvr_error_set(error, KVR_BAD_USAGE,
+            "--backend model measures nothing; kvr-route --explain-cost prints what it predicts");
+    if (settings->smoke)
+        return run_smoke(prefill, error);
+    if (settings->tokens == 0 || settings->tokens > UINT32_MAX / 4)
+        return kvr_error_set(error, KVR_BAD_USAGE, "--tokens is out of range");
+    enum kvr_status status = start_runner(prefill, error);
+    if (status == KVR_OK && settings->table)
+        status = kvr_measure_table(&prefill->bench, (uint32_t)settings->tokens, out, error);
+    if (status == KVR_OK && settings->calibrate)
+        status = kvr_measure_cost(&prefill->bench, (uint32_t)settings->tokens, out, error);
+    return status;
+}
+
+static int prefill_main(struct prefill *prefill)
+{
+    const struct settings *settings = &prefill->settings;
+    struct kvr_error error = {0};
+    enum kvr_status status = KVR_OK;
+
+    if (settings->block_size == 0 || settings->block_size > UINT32_MAX / 2)
+        status = kvr_error_set(&error, KVR_BAD_USAGE, "--block-size is out of range");
+    else if (settings->table + settings->calibrate + settings->smoke > 1)
+        status = kvr_error_set(
+            &error, KVR_BAD_USAGE, "--table, --calibrate and --smoke exclude each other");
+    else if (settings->table || settings->calibrate || settings->smoke) {
+        status = measure(prefill, &error);
+        prefill->tool.out.whole = prefill->tool.out.buffer.length;
+    } else {
+        prefill->reader.block_tokens = (uint32_t)settings->block_size;
+        status = strcmp(settings->backend, "model") == 0 ? read_cost(prefill, &error)
+                                                         : start_runner(prefill, &error);
+        if (status == KVR_OK)
+            prefill_lines(prefill);
+    }
+    if (status != KVR_OK)
+        tool_fail(&prefill->tool, &error);
+    if (prefill->bench.runner)
+        prefill->bench.backend->destroy(prefill->bench.runner);
+    kvr_prefix_store_destroy(prefill->store);
+    kvr_request_reader_release(&prefill->reader);
+    free(prefill->tokens);
+    free(prefill->given);
+    return tool_end(&prefill->tool);
+}
+
+int main(int argc, char **argv)
+{
+    static struct prefill prefill;
+    const struct kvr_option_group groups[] = {{"Prefill", run_options, &prefill.settings},
+        {"Measuring", measure_options, &prefill.settings},
+        {"Cost model", cost_options, &prefill.settings}, {0}};
+
+    int begun = tool_begin(&prefill.tool, &program, groups, argc, argv);
+    return begun >= 0 ? begun : prefill_main(&prefill);
+}

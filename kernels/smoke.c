@@ -1,0 +1,141 @@
+#include "kernels/smoke.h"
+#include "base/clock.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* One check. A value that is NAN has none to print. */
+static void check(struct kvr_smoke *smoke, bool passes, const char *name, double value,
+    const char *unit, const char *remark)
+{
+    char number[64] = "";
+
+    if (smoke->tap && smoke->checks == 0)
+        kvr_buffer_append_text(smoke->out, "TAP version 13\n");
+    smoke->checks++;
+    smoke->failed += !passes;
+    if (!isnan(value))
+        snprintf(number, sizeof number, "%.4g ", value);
+    if (smoke->tap)
+        kvr_buffer_append_format(smoke->out, "%s %u - %s: %s%s%s%s\n", passes ? "ok" : "not ok",
+            smoke->checks, name, number, unit, *remark ? ", " : "", remark);
+    else
+        kvr_buffer_append_format(smoke->out, "%-4s  %-24s %12s%-10s %s\n", passes ? "pass" : "FAIL",
+            name, number, unit, remark);
+}
+
+void kvr_smoke_gpu(struct kvr_smoke *smoke, const struct kvr_gpu_state *gpu, uint32_t number)
+{
+    char name[64], remark[256], safe[96];
+
+    snprintf(name, sizeof name, "gpu %u memory", number);
+    kvr_printable(safe, sizeof safe, gpu->name, strlen(gpu->name));
+    snprintf(remark, sizeof remark, "%s, driver %.40s, %.1f GiB free", safe, gpu->driver,
+        gpu->free_bytes / 0x1p30);
+    check(smoke, gpu->memory_bytes > 0, name, gpu->memory_bytes / 0x1p30, "GiB", remark);
+    snprintf(name, sizeof name, "gpu %u ecc", number);
+    check(smoke, gpu->uncorrected_errors == 0, name,
+        gpu->has_ecc ? (double)gpu->uncorrected_errors : NAN, gpu->has_ecc ? "errors" : "off",
+        "uncorrected since the last reset");
+    snprintf(name, sizeof name, "gpu %u temperature", number);
+    check(smoke, gpu->celsius <= 90, name, gpu->celsius, "C", "");
+}
+
+struct trial {
+    uint32_t tokens[64], count, half;
+    uint32_t table[64];
+    float *first, *second;
+    size_t bytes;
+};
+
+static enum kvr_status prefill(const struct kvr_bench *bench, const struct trial *trial,
+    uint32_t cached, float *logits, struct kvr_error *error)
+{
+    struct kvr_step steps[] = {{trial->tokens, cached, 0, trial->table, NULL},
+        {trial->tokens + cached, trial->count - cached, cached, trial->table, logits}};
+    enum kvr_status status = KVR_OK;
+
+    if (cached > 0)
+        status = bench->backend->run(bench->runner, &steps[0], 1, error);
+    if (status == KVR_OK)
+        status = bench->backend->run(bench->runner, &steps[1], 1, error);
+    return status;
+}
+
+static enum kvr_status compare(struct kvr_smoke *smoke, const struct kvr_bench *bench,
+    struct trial *trial, double seconds, struct kvr_error *error)
+{
+    double begun = kvr_clock_ms(), slowest = 0, fastest = INFINITY;
+    uint64_t runs = 0, changed = 0;
+
+    enum kvr_status status = prefill(bench, trial, 0, trial->first, error);
+    if (status == KVR_OK)
+        status = prefill(bench, trial, 0, trial->second, error);
+    if (status != KVR_OK)
+        return status;
+    check(smoke, memcmp(trial->first, trial->second, trial->bytes) == 0, "repeatability", NAN,
+        "bits", "the same prefill twice");
+    status = prefill(bench, trial, trial->half, trial->second, error);
+    if (status != KVR_OK)
+        return status;
+    check(smoke, memcmp(trial->first, trial->second, trial->bytes) == 0, "cached prefix", NAN,
+        "bits", "logits with a cached prefix and without");
+    for (double now = begun; seconds > 0 && now - begun < seconds * 1e3; runs++) {
+        status = prefill(bench, trial, 0, trial->second, error);
+        if (status != KVR_OK)
+            return status;
+        double taken = kvr_clock_ms() - now;
+        slowest = fmax(slowest, taken);
+        fastest = fmin(fastest, taken);
+        changed += memcmp(trial->first, trial->second, trial->bytes) != 0;
+        now += taken;
+    }
+    if (runs > 0) {
+        char remark[96];
+        snprintf(remark, sizeof remark, "%llu prefills, slowest %.2f times the fastest",
+            (unsigned long long)runs, slowest / fastest);
+        check(smoke, changed == 0, "sustained load", (double)changed, "changed", remark);
+    }
+    return KVR_OK;
+}
+
+enum kvr_status kvr_smoke_compute(struct kvr_smoke *smoke, const struct kvr_bench *bench,
+    double expected_flops, double seconds, struct kvr_error *error)
+{
+    struct trial trial = {.bytes = bench->shape->vocabulary * sizeof(float)};
+    uint64_t room = (uint64_t)bench->pages * bench->page_tokens;
+    char remark[64] = "";
+
+    if (room < 4)
+        return kvr_error_set(error, KVR_BAD_USAGE, "the KV cache is too small for a smoke test");
+    if (expected_flops > 0)
+        snprintf(remark, sizeof remark, "%.4g expected", expected_flops / 1e12);
+    check(smoke, bench->peak_flops > 0 && bench->peak_flops >= expected_flops, "matrix product",
+        bench->peak_flops / 1e12, "TFLOP/s", remark);
+    double copy = kvr_measure_copy();
+    check(smoke, copy > 0, "host memory copy", copy / 1e9, "GB/s", "");
+    trial.count = room < 64 ? (uint32_t)room : 64;
+    trial.half = trial.count / 2 + 1;
+    for (uint32_t i = 0; i < trial.count; i++) {
+        trial.tokens[i] = i * 31 % bench->shape->vocabulary;
+        trial.table[i] = i % bench->pages;
+    }
+    trial.first = calloc(1, trial.bytes);
+    trial.second = calloc(1, trial.bytes);
+    enum kvr_status status = trial.first && trial.second
+                                 ? compare(smoke, bench, &trial, seconds, error)
+                                 : kvr_error_memory(error);
+    free(trial.first);
+    free(trial.second);
+    return status;
+}
+
+void kvr_smoke_end(struct kvr_smoke *smoke)
+{
+    if (smoke->tap)
+        kvr_buffer_append_format(smoke->out, "1..%u\n", smoke->checks);
+    else
+        kvr_buffer_append_format(
+            smoke->out, "%u of %u checks failed\n", smoke->failed, smoke->checks);
+}

@@ -1,0 +1,196 @@
+#!/usr/bin/env bats
+# kvr-prefill: what it adds, what it skips, what it measures, what it says is missing.
+
+load helper
+
+setup() {
+    cd "$BATS_TEST_TMPDIR" || return 1
+    tiny=(--backend cpu --model tiny --threads 2 --capacity 4096)
+}
+
+# counts LINES OPTION...: "tokens cached" a request.
+counts() {
+    local lines=$1
+    shift
+    kvr-prefill "${tiny[@]}" "$@" <<<"$lines" | jq -r '[.prefill.tokens, .prefill.cached] | join(" ")'
+}
+
+@test "prefill has its members, behind all others, and replaces an old one" {
+    run kvr-prefill "${tiny[@]}" <<<'{"id":7,"prefill":1,"input_length":300,"x":[1.0]}'
+    assert_success
+    assert_output --regexp '^\{"id":7,"input_length":300,"x":\[1.0\],"prefill":\{"ms":[0-9.]+,"tokens":300,"cached":0,"tflops":[0-9.]+,"mfu":[0-9.]+,"backend":"cpu","device":".*2 threads.*"\}\}$'
+    run jq -e '.prefill.ms > 0 and .prefill.tflops > 0 and .prefill.mfu > 0' <<<"$output"
+    assert_success
+}
+
+@test "events and rejected requests pass" {
+    input='{"event":"done","id":1}
+{"id":2,"route":{"worker":null,"reason":"rejected"},"input_length":5}'
+    run kvr-prefill "${tiny[@]}" <<<"$input"
+    assert_success
+    assert_output "$input"
+}
+
+@test "the line's word: cache.hit, then match of the worker, then route.matched" {
+    run counts '{"input_length":300,"cache":{"hit":64},"match":{"a":10}}
+{"input_length":300,"match":{"a":10,"b":20},"route":{"worker":"a","matched":30}}
+{"input_length":300,"match":{"a":10,"b":20}}
+{"input_length":300,"match":{},"route":{"worker":"a","matched":30}}
+{"input_length":300,"route":{"worker":"a","matched":30}}
+{"input_length":300,"route":{"worker":"a","matched":900}}'
+    assert_success
+    assert_output "236 64
+290 10
+280 20
+300 0
+270 30
+1 299"
+}
+
+@test "its own cache: leading blocks, LRU, the last token always computed" {
+    local input='{"input_length":1100,"hash_ids":[1,2,3]}
+{"input_length":1024,"hash_ids":[1,2]}
+{"input_length":1500,"hash_ids":[1,9,8]}'
+    run counts "$input"
+    assert_output "1100 0
+1 1023
+988 512"
+    run counts "$input" --cached none
+    assert_output "1100 0
+1024 0
+1500 0"
+    run counts "$input" --cached line
+    assert_output "1100 0
+1024 0
+1500 0"
+    # four blocks of room: 5 and 6 push out the end of 1, 2 and then its beginning
+    run counts '{"input_length":1024,"hash_ids":[1,2]}
+{"input_length":1536,"hash_ids":[5,6,7]}
+{"input_length":1024,"hash_ids":[1,2]}
+{"input_length":600,"hash_ids":[5,99]}' --capacity 2048
+    assert_output "1024 0
+1536 0
+512 512
+88 512"
+    run counts '{"input_length":100,"hash_ids":[1,2],"block_size":64}
+{"input_length":100,"hash_ids":[1,3],"block_size":64}'
+    assert_output "100 0
+36 64"
+}
+
+@test "a skipped prefix takes no time: 99 % cached is several times faster" {
+    kvr-prefill "${tiny[@]}" --table -n 2048 --repeats 3 >table
+    run awk '/^ *0 %/ { whole = $5 } /^ *99 %/ { print (whole > 5 * $5) ? "faster" : "not: " whole " " $5 }' table
+    assert_output faster
+    run grep -c '%' table
+    assert_output 4
+}
+
+@test "bad lines are told and the others go on" {
+    run bash -c 'printf "%s\n" "{\"hash_ids\":[]}" "{\"input_length\":9999}" "{\"input_length\":5,\"match\":{\"a\":\"x\"}}" \
+        "{\"token_ids\":[1,\"x\"]}" "{\"token_ids\":[1,2]}" | kvr-prefill --backend cpu --model tiny --capacity 4096 2>err | jq .prefill.tokens; cat err'
+    assert_line 2
+    assert_line --partial "stdin:1: the prompt has no tokens"
+    assert_line --partial "stdin:2: a prompt of 9999 tokens does not fit"
+    assert_line --partial "stdin:3: 'match'"
+    assert_line --partial "stdin:4: 'token_ids'"
+}
+
+@test "the model backend predicts what kvr-route predicts" {
+    line='{"input_length":4096,"match":{"w0":1000}}'
+    routed=$(kvr-route -w 1 --model llama-3.1-70b --gpu 8xh100 <<<"$line" | jq .route.prefill_ms)
+    run bash -c "kvr-prefill --backend model --model llama-3.1-70b --gpu 8xh100 <<<'$line' | jq .prefill.ms"
+    assert_success
+    assert_output "$routed"
+    run kvr-prefill --backend model --model nosuch <<<"$line"
+    assert_equal "$status" 2
+    run kvr-prefill --backend model --table
+    assert_equal "$status" 2
+}
+
+@test "a calibration is a cost file that others take, and says how well it fits" {
+    kvr-prefill "${tiny[@]}" --calibrate -n 256 --repeats 1 --disk . >cost.json
+    run jq -e '.prefill.token_ms > 0 and .kv_bytes_per_token == 1536
+        and (.description | .prefill_fit_error < 5 and .disk_read_gb_per_s > 0 and (.prefill | length) == 9)' cost.json
+    assert_success
+    run kvr-route --cost cost.json -w 2 <<<'{"input_length":1000}'
+    assert_success
+    kvr-route --cost cost.json --explain-cost
+    run kvr-prefill --backend model --cost cost.json <<<'{"input_length":1000}'
+    assert_success
+    # the prediction is the formula of the file
+    run jq -e --slurpfile cost cost.json '($cost[0].prefill | .overhead_ms + 1000 * .token_ms + 500000 * .pair_ms) as $expected
+        | (.prefill.ms - $expected) | fabs < 0.01' <<<"$output"
+    assert_success
+    assert [ -z "$(find . -name 'kvr-prefill-*')" ]
+}
+
+@test "smoke: the processor is tested, TAP is TAP, a missed rate fails" {
+    run kvr-prefill --smoke --tap "${tiny[@]}" --seconds 0.1
+    assert_success
+    assert_line --index 0 "TAP version 13"
+    assert_line --partial "- cached prefix"
+    assert_line --partial "- sustained load: 0 changed"
+    assert_line "1..5"
+    run kvr-prefill --smoke "${tiny[@]}" --expect 100000
+    assert_equal "$status" 1
+    assert_line --regexp '^FAIL +matrix product'
+    assert_line "1 of 4 checks failed"
+}
+
+@test "without a GPU: says what is missing, exits 4, and the rest works" {
+    run -0 bash -c 'ldconfig -p 2>/dev/null | grep -c libcuda.so.1 || true'
+    [ "$output" = 0 ] || skip "there is a CUDA driver here"
+    run kvr-prefill --backend cuda --model tiny <<<'{"input_length":5}'
+    assert_equal "$status" 4
+    assert_output --regexp '^kvr-prefill: no CUDA: the driver.s libcuda.so.1'
+    run kvr-prefill --smoke
+    assert_equal "$status" 4
+    assert_output --regexp '^kvr-prefill: no GPU: '
+    run kvr-prefill --model tiny <<<'{"input_length":5}'
+    assert_success
+    assert_output --partial '"backend":"cpu"'
+}
+
+@test "NVML's word on each GPU, then what is missing to compute on it" {
+    cat >nvml.c <<'C'
+#include <stdlib.h>
+#include <string.h>
+int nvmlInit_v2(void) { return 0; }
+int nvmlShutdown(void) { return 0; }
+int nvmlSystemGetDriverVersion(char *text, unsigned n) { (void)n; strcpy(text, "580.1"); return 0; }
+int nvmlDeviceGetCount_v2(unsigned *n) { *n = (unsigned)atoi(getenv("GPUS")); return 0; }
+static long devices[8];
+int nvmlDeviceGetHandleByIndex_v2(unsigned i, void **d) { devices[i] = i; *d = &devices[i]; return 0; }
+int nvmlDeviceGetName(void *d, char *text, unsigned n) { (void)d; (void)n; strcpy(text, "Mock\033[2J GPU"); return 0; }
+int nvmlDeviceGetMemoryInfo(void *d, unsigned long long *m) { (void)d; m[0] = 80ull << 30; m[1] = 79ull << 30; m[2] = 1; return 0; }
+int nvmlDeviceGetTotalEccErrors(void *d, int k, int c, unsigned long long *n) { (void)k; (void)c; *n = *(long *)d == 1 ? 3 : 0; return 0; }
+int nvmlDeviceGetTemperature(void *d, int s, unsigned *t) { (void)d; (void)s; *t = 40; return 0; }
+C
+    cc -shared -fPIC -o libnvidia-ml.so.1 nvml.c
+    export LD_LIBRARY_PATH=$PWD
+    GPUS=2 run kvr-prefill --smoke --tap --all-gpus
+    assert_line --partial "ok 1 - gpu 0 memory: 80 GiB, Mock"
+    refute_output --partial $'\033'
+    assert_line --regexp '^not ok 5 - gpu 1 ecc: 3 errors'
+    assert_line "1..6"
+    assert [ "$status" -ne 0 ]
+    GPUS=0 run kvr-prefill --smoke
+    assert_equal "$status" 4
+    assert_output "kvr-prefill: no GPU: NVML lists none"
+}
+
+@test "options out of range" {
+    for options in "--page-size 0" "--capacity 0" "--block-size 0" "--threads 5000" "--repeats 0" "--table --smoke" \
+        "--table -n 0" "--table -n 100000" "--calibrate -n 10" "--model mixtral-8x7b" "--backend tpu" "--seconds x"; do
+        # shellcheck disable=SC2086
+        run kvr-prefill --backend cpu --model tiny $options </dev/null
+        assert_equal "$options $status" "$options 2"
+    done
+    run kvr-prefill --backend cpu --model llama-3.1-405b </dev/null
+    assert_equal "$status" 4
+    assert_output --regexp 'takes [0-9.]+ GiB and this machine has'
+    run kvr-prefill --backend cpu --model tiny --page-size 10 <<<'{"input_length":5}'
+    assert_equal "$status" 2
+    assert_output --partial "no multiple of a page of 10"
+}
