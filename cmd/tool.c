@@ -20,7 +20,7 @@ static volatile int woken;       /* any signal that somebody waits for */
 static volatile int caught[NSIG];
 
 static const struct kvr_option common_options[] = {
-    {'m', "merge", KVR_OPTION_LIST, offsetof(struct tool_settings, merge), "FILE",
+    {'m', "merge-input", KVR_OPTION_LIST, offsetof(struct tool_settings, merge), "FILE",
         "merges the lines of a file, FIFO or socket as they arrive; may be given several times",
         NULL, "<file>"},
     {0, "from", KVR_OPTION_TEXT, offsetof(struct tool_settings, from), "FORMAT",
