@@ -10,7 +10,7 @@
  * out the others. Longer pieces, and those of more ids, have entries of two lines with their text
  * inside; the rest is encoded each time.
  *
- * Memory: 8 MiB and 8 MiB, touched as it is needed, whatever the text.
+ * Memory: 8 MiB and 8 MiB an encoder, whatever the text.
  */
 #ifndef KVR_TOKEN_PIECE_CACHE_H
 #define KVR_TOKEN_PIECE_CACHE_H

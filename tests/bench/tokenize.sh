@@ -13,7 +13,7 @@ mkdir -p "$folder"
 [ $# -gt 0 ] || set -- cl100k_base o200k_base qwen3 deepseek_v3 mistral_v0_1
 if [ ! -x build/venv/bin/python ]; then
     python3 -m venv build/venv
-    build/venv/bin/pip install -q tiktoken tokenizers fastokens gigatoken quicktok splintr-rs || true
+    build/venv/bin/pip install -q tiktoken tokenizers fastokens gigatoken splintr-rs || true
 fi
 g++ -fPIC -O2 -D_GNU_SOURCE -Ilibkvr -I. -std=c++17 -fno-exceptions -fno-rtti -c libkvr/line/structure.cc -o "$folder/structure.o"
 sources=()

@@ -154,7 +154,7 @@ def timed(encode, texts, totals):
 
 def main():
     path, corpus, library, folder = sys.argv[1:5]
-    names = (sys.argv[5] if len(sys.argv) > 5 else "fastokens,gigatoken,quicktok,splintr,tiktoken,tokenizers").split(",")
+    names = (sys.argv[5] if len(sys.argv) > 5 else "fastokens,gigatoken,splintr,tiktoken,tokenizers").split(",")
     names = ["kvr"] + [name for name in names if name != "kvr"]
     vocabulary = Vocabulary(path, folder)
     texts = [json.loads(line)["text"] for line in read(corpus).decode().splitlines()]
