@@ -45,3 +45,43 @@ count() {
 free_port() {
     python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'
 }
+
+# serve VARIABLE OPTION...: starts kvr-serve on a free port, which VARIABLE gets; SERVE_PID is its pid.
+serve() {
+    local -n served_port=$1
+    shift
+    : >"$BATS_TEST_TMPDIR/serve.err"
+    kvr-serve --listen 0 "$@" 2>>"$BATS_TEST_TMPDIR/serve.err" 3>&- &
+    SERVE_PID=$!
+    echo "$SERVE_PID" >>"$BATS_TEST_TMPDIR/pids"
+    wait_for "grep -q 'listening on port' '$BATS_TEST_TMPDIR/serve.err'"
+    # shellcheck disable=SC2034
+    served_port=$(sed -n 's/.*listening on port //p' "$BATS_TEST_TMPDIR/serve.err" | head -n 1)
+}
+
+# raw PORT TEXT [WAIT]: sends bytes (printf escapes) as they are and prints what comes back, until the
+# other side closes or is silent.
+raw() {
+    python3 - "$@" <<'END'
+import socket, sys
+s = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+s.settimeout(float(sys.argv[3]) if len(sys.argv) > 3 else 1)
+s.sendall(sys.argv[2].encode().decode("unicode_escape").encode("latin-1"))
+try:
+    while True:
+        got = s.recv(65536)
+        if not got:
+            print("<closed>")
+            break
+        sys.stdout.write(got.decode("latin-1"))
+except socket.timeout:
+    print("<silent>")
+except ConnectionResetError:
+    print("<reset>")
+END
+}
+
+# metric PORT NAME: a value of kvr-serve's.
+metric() {
+    curl -s "http://127.0.0.1:$1/metrics" | sed -n "s/^$2\({.*}\)\{0,1\} //p" | jq -s add
+}

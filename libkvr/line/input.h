@@ -1,6 +1,6 @@
 /*
  * One opened input of a source: a descriptor, gunzipped where it needs to be, cut into lines.
- * Internal to line/.
+ * For line/source.h, and for programs with an event loop of their own.
  */
 #ifndef KVR_LINE_INPUT_H
 #define KVR_LINE_INPUT_H

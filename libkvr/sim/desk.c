@@ -271,3 +271,45 @@ enum kvr_status kvr_desk_decide(struct kvr_desk *desk, const struct kvr_desk_req
         return KVR_OK;
     return learn(desk, decision->worker, &text.blocks, text.time_ms, error);
 }
+
+enum kvr_status kvr_desk_placed(struct kvr_desk *desk, const struct kvr_desk_request *request,
+    const char *worker, size_t length, struct kvr_error *error)
+{
+    struct kvr_route_request route = request->route;
+    struct kvr_blocks blocks = {0};
+    uint32_t number;
+
+    route.matches = NULL;
+    route.match_count = 0;
+    if (route.block_count)
+        blocks = (struct kvr_blocks){
+            request->space, route.block_ids, route.block_count, route.block_tokens};
+    enum kvr_status status =
+        kvr_fleet_join(kvr_router_fleet(desk->router), worker, length, &number, error);
+    if (status == KVR_OK)
+        status = kvr_router_learn(desk->router, &route, number, KVR_NO_WORKER, error);
+    if (status != KVR_OK || !route.block_count)
+        return status;
+    int64_t time_ms = isnan(route.now_ms) ? 0 : (int64_t)floor(route.now_ms);
+    return learn(desk, number, &blocks, time_ms, error);
+}
+
+enum kvr_status kvr_desk_event(
+    struct kvr_desk *desk, const struct kvr_line *line, struct kvr_error *error)
+{
+    struct kvr_value name = kvr_line_get(line, KVR_NAME_WORKER);
+    struct kvr_text text;
+    uint32_t number;
+
+    enum kvr_status status = kvr_match_event(desk->matcher, line, error);
+    if (status == KVR_OK)
+        status = kvr_route_event(&desk->reader, line, error);
+    if (status != KVR_OK || !kvr_value_text(name, &desk->reader.scratch, &text) || !text.length)
+        return status;
+    /* A worker's first cache event may have made it known to the index. */
+    uint32_t in_index = kvr_index_worker_lookup(desk->index, text.text, text.length);
+    if (in_index == UINT32_MAX)
+        return KVR_OK;
+    status = kvr_fleet_join(kvr_router_fleet(desk->router), text.text, text.length, &number, error);
+    return status == KVR_OK ? tie(desk, number, in_index, error) : status;
+}

@@ -68,6 +68,15 @@ struct kvr_desk_request {
 enum kvr_status kvr_desk_decide(struct kvr_desk *desk, const struct kvr_desk_request *request,
     struct kvr_route_decision *decision, struct kvr_buffer *out, struct kvr_error *error);
 
+/* The request went to that worker, whatever was decided or whoever decided: counted and learned.
+ * KVR_NO_MEMORY, or KVR_BAD_INPUT where the worker's blocks have another size. */
+enum kvr_status kvr_desk_placed(struct kvr_desk *desk, const struct kvr_desk_request *request,
+    const char *worker, size_t length, struct kvr_error *error);
+
+/* Acts on an event line that is not about workers: done, load, stored, removed, cleared. */
+enum kvr_status kvr_desk_event(
+    struct kvr_desk *desk, const struct kvr_line *line, struct kvr_error *error);
+
 const struct kvr_fleet *kvr_desk_fleet(const struct kvr_desk *desk);
 
 #endif

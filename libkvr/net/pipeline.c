@@ -1,0 +1,408 @@
+#include "net/pipeline.h"
+
+#include "base/buffer.h"
+#include "base/clock.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+    READ_BYTES = 64 * 1024,
+    LINE_LIMIT = 256 << 20,
+    OUT_LIMIT = 16 << 20,
+    LOOP_LIMIT = 8 << 20,
+    LOOP_BYTES = 1 << 20,
+    FIRST_PAUSE_MS = 100,
+    LONGEST_PAUSE_MS = 10000,
+    SILENCE_MS = 1000,   /* nothing said for so long after a late decision: it hangs */
+    BEGINNING_MS = 5000, /* its start may take so long: vocabularies are loaded */
+    REAP_MS = 50,
+};
+
+struct kvr_pipe {
+    struct kvr_pipe_options options;
+    struct kvr_reactor *reactor;
+    struct kvr_watch to, from, loop;
+    struct kvr_timer restart, reap, hang;
+    pid_t pid, dying; /* of the group that runs, of one that was killed and is not yet reaped */
+    struct kvr_buffer out, in, back; /* to stdin, from stdout, to the FIFO */
+    size_t out_sent, in_scanned, back_sent;
+    double begun_ms, pause_ms;
+    bool heard; /* a line, since a decision was late */
+    uint64_t restarts;
+    char directory[64], fifo[80];
+};
+
+static void start(struct kvr_pipe *pipeline);
+
+static bool make_loop(struct kvr_pipe *pipeline)
+{
+    const char *temporary = getenv("TMPDIR");
+
+    if (!temporary || strlen(temporary) > 40)
+        temporary = "/tmp";
+    snprintf(pipeline->directory, sizeof pipeline->directory, "%s/kvr-serve-XXXXXX", temporary);
+    if (!mkdtemp(pipeline->directory)) {
+        pipeline->directory[0] = '\0';
+        return false;
+    }
+    snprintf(pipeline->fifo, sizeof pipeline->fifo, "%s/loop", pipeline->directory);
+    return true;
+}
+
+/* The programs beside this one are found first, so that an uninstalled build runs its own. */
+static void put_own_folder_first(void)
+{
+    char own[4096], path[8192];
+    ssize_t length = readlink("/proc/self/exe", own, sizeof own - 1);
+    const char *old = getenv("PATH");
+
+    if (length <= 0)
+        return;
+    own[length] = '\0';
+    char *slash = strrchr(own, '/');
+    if (slash)
+        *slash = '\0';
+    if (snprintf(path, sizeof path, "%s:%s", own, old ? old : "/usr/bin:/bin") < (int)sizeof path)
+        setenv("PATH", path, 1);
+}
+
+static void run_command(const struct kvr_pipe *pipeline, int in, int out)
+{
+    setpgid(0, 0);
+    signal(SIGPIPE, SIG_DFL);
+    dup2(in, STDIN_FILENO);
+    dup2(out, STDOUT_FILENO);
+    setenv("KVR_LOOP", pipeline->fifo, 1);
+    put_own_folder_first();
+    execl("/bin/sh", "sh", "-c", pipeline->options.command, (char *)NULL);
+    _exit(127);
+}
+
+/* Takes the killed group's shell off the process table, whenever it has ended. */
+static void reap(struct kvr_timer *timer)
+{
+    struct kvr_pipe *pipeline =
+        (struct kvr_pipe *)((char *)timer - offsetof(struct kvr_pipe, reap));
+
+    if (pipeline->dying && waitpid(pipeline->dying, NULL, WNOHANG) == 0)
+        kvr_reactor_set(pipeline->reactor, timer, pipeline->reactor->now_ms + REAP_MS);
+    else
+        pipeline->dying = 0;
+}
+
+static void stop(struct kvr_pipe *pipeline)
+{
+    kvr_reactor_stop(pipeline->reactor, &pipeline->hang);
+    kvr_reactor_close(pipeline->reactor, &pipeline->to);
+    kvr_reactor_close(pipeline->reactor, &pipeline->from);
+    kvr_reactor_close(pipeline->reactor, &pipeline->loop);
+    unlink(pipeline->fifo);
+    kvr_buffer_release(&pipeline->out);
+    kvr_buffer_release(&pipeline->in);
+    kvr_buffer_release(&pipeline->back);
+    pipeline->out_sent = pipeline->in_scanned = pipeline->back_sent = 0;
+    if (pipeline->pid) {
+        kill(-pipeline->pid, SIGKILL);
+        if (pipeline->dying)
+            waitpid(pipeline->dying, NULL, 0); /* killed long ago */
+        pipeline->dying = pipeline->pid;
+        pipeline->pid = 0;
+        reap(&pipeline->reap);
+    }
+}
+
+static void end(struct kvr_pipe *pipeline, const char *why)
+{
+    double lived_ms = kvr_clock_ms() - pipeline->begun_ms;
+
+    stop(pipeline);
+    if (lived_ms > LONGEST_PAUSE_MS)
+        pipeline->pause_ms = FIRST_PAUSE_MS;
+    kvr_reactor_set(pipeline->reactor, &pipeline->restart, kvr_clock_ms() + pipeline->pause_ms);
+    pipeline->pause_ms *= 2;
+    if (pipeline->pause_ms > LONGEST_PAUSE_MS)
+        pipeline->pause_ms = LONGEST_PAUSE_MS;
+    pipeline->options.ended(pipeline->options.context, why);
+}
+
+/* ---- writing ---- */
+
+/* What a descriptor takes of a buffer; false when its other end is gone. */
+static bool write_some(
+    struct kvr_pipe *pipeline, struct kvr_watch *watch, struct kvr_buffer *buffer, size_t *sent)
+{
+    while (*sent < buffer->length) {
+        ssize_t wrote = write(watch->descriptor, buffer->data + *sent, buffer->length - *sent);
+        if (wrote < 0 && errno == EAGAIN)
+            break;
+        if (wrote < 0 && errno != EINTR)
+            return false;
+        *sent += wrote > 0 ? (size_t)wrote : 0;
+    }
+    if (*sent == buffer->length) {
+        kvr_buffer_clear(buffer);
+        *sent = 0;
+    } else if (*sent > LOOP_BYTES) {
+        memmove(buffer->data, buffer->data + *sent, buffer->length - *sent);
+        buffer->length -= *sent;
+        *sent = 0;
+    }
+    kvr_reactor_ask(pipeline->reactor, watch, buffer->length ? EPOLLOUT : 0);
+    return true;
+}
+
+static void to_ready(struct kvr_watch *watch, unsigned events)
+{
+    struct kvr_pipe *pipeline = (struct kvr_pipe *)((char *)watch - offsetof(struct kvr_pipe, to));
+
+    if ((events & EPOLLERR) || !write_some(pipeline, watch, &pipeline->out, &pipeline->out_sent))
+        end(pipeline, "closed its input");
+}
+
+static void loop_ready(struct kvr_watch *watch, unsigned events)
+{
+    struct kvr_pipe *pipeline =
+        (struct kvr_pipe *)((char *)watch - offsetof(struct kvr_pipe, loop));
+
+    (void)events;
+    write_some(pipeline, watch, &pipeline->back, &pipeline->back_sent);
+}
+
+bool kvr_pipe_tell(struct kvr_pipe *pipeline, const char *text, size_t length)
+{
+    struct kvr_buffer *out = &pipeline->out;
+
+    if (!pipeline->pid || out->length - pipeline->out_sent + length > OUT_LIMIT)
+        return false;
+    size_t before = out->length;
+    kvr_buffer_append(out, text, length);
+    kvr_buffer_append_byte(out, '\n');
+    if (out->failed) {
+        out->length = before;
+        out->failed = false;
+        return false;
+    }
+    /* A broken pipe shows itself to the reader of its output, outside of our caller. */
+    write_some(pipeline, &pipeline->to, out, &pipeline->out_sent);
+    return true;
+}
+
+/* Nobody may be reading it: then it fills up once, and what comes after is dropped. */
+void kvr_pipe_loop(struct kvr_pipe *pipeline, const char *text, size_t length)
+{
+    struct kvr_buffer *back = &pipeline->back;
+
+    if (!pipeline->pid || back->length - pipeline->back_sent + length > LOOP_LIMIT)
+        return;
+    size_t before = back->length;
+    kvr_buffer_append(back, text, length);
+    kvr_buffer_append_byte(back, '\n');
+    if (back->failed) {
+        back->length = before;
+        back->failed = false;
+        return;
+    }
+    write_some(pipeline, &pipeline->loop, back, &pipeline->back_sent);
+}
+
+/* ---- reading ---- */
+
+/* Whole lines, one by one. False when one of them was nonsense. */
+static bool take_lines(struct kvr_pipe *pipeline)
+{
+    struct kvr_buffer *in = &pipeline->in;
+    size_t start = 0;
+    pid_t pid = pipeline->pid;
+
+    for (;;) {
+        char *newline =
+            in->length > pipeline->in_scanned
+                ? memchr(in->data + pipeline->in_scanned, '\n', in->length - pipeline->in_scanned)
+                : NULL;
+        if (!newline)
+            break;
+        size_t end_at = (size_t)(newline - in->data);
+        pipeline->in_scanned = end_at + 1;
+        pipeline->heard = true;
+        if (end_at > start && !pipeline->options.answered(
+                                  pipeline->options.context, in->data + start, end_at - start))
+            return false;
+        if (pipeline->pid != pid)
+            return true; /* it was ended inside */
+        start = end_at + 1;
+    }
+    if (start) {
+        memmove(in->data, in->data + start, in->length - start);
+        in->length -= start;
+    }
+    pipeline->in_scanned = in->length;
+    return true;
+}
+
+static void from_ready(struct kvr_watch *watch, unsigned events)
+{
+    struct kvr_pipe *pipeline =
+        (struct kvr_pipe *)((char *)watch - offsetof(struct kvr_pipe, from));
+    struct kvr_buffer *in = &pipeline->in;
+
+    (void)events;
+    if (in->length > LINE_LIMIT || !kvr_buffer_reserve(in, READ_BYTES)) {
+        end(pipeline, "wrote a line without end");
+        return;
+    }
+    ssize_t got = read(watch->descriptor, in->data + in->length, READ_BYTES);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    if (got <= 0) {
+        end(pipeline, "has ended");
+        return;
+    }
+    in->length += (size_t)got;
+    if (!take_lines(pipeline))
+        end(pipeline, "wrote a line that is no decision");
+}
+
+static void hung(struct kvr_timer *timer)
+{
+    struct kvr_pipe *pipeline =
+        (struct kvr_pipe *)((char *)timer - offsetof(struct kvr_pipe, hang));
+
+    if (pipeline->pid && !pipeline->heard)
+        end(pipeline, "does not answer");
+}
+
+void kvr_pipe_late(struct kvr_pipe *pipeline)
+{
+    double now_ms = kvr_clock_ms(), after_start_ms = pipeline->begun_ms + BEGINNING_MS;
+
+    if (!pipeline->pid || pipeline->hang.place)
+        return;
+    pipeline->heard = false;
+    kvr_reactor_set(pipeline->reactor, &pipeline->hang,
+        now_ms + SILENCE_MS > after_start_ms ? now_ms + SILENCE_MS : after_start_ms);
+}
+
+/* ---- its life ---- */
+
+static bool watch_end(struct kvr_pipe *pipeline, struct kvr_watch *watch, int descriptor,
+    unsigned events, void (*ready)(struct kvr_watch *watch, unsigned events))
+{
+    fcntl(descriptor, F_SETFL, O_NONBLOCK);
+    *watch = (struct kvr_watch){descriptor, events, ready};
+    return kvr_reactor_add(pipeline->reactor, watch);
+}
+
+static void start(struct kvr_pipe *pipeline)
+{
+    int in[2] = {-1, -1}, back[2] = {-1, -1}, loop = -1;
+
+    pipeline->begun_ms = kvr_clock_ms();
+    unlink(pipeline->fifo);
+    if (mkfifo(pipeline->fifo, 0600) == 0)
+        loop = open(pipeline->fifo, O_RDWR | O_NONBLOCK | O_CLOEXEC);
+    bool made = loop >= 0 && pipe2(in, O_CLOEXEC) == 0 && pipe2(back, O_CLOEXEC) == 0;
+    pipeline->pid = made ? fork() : -1;
+    if (pipeline->pid == 0)
+        run_command(pipeline, in[0], back[1]);
+    if (in[0] >= 0)
+        close(in[0]);
+    if (back[1] >= 0)
+        close(back[1]);
+    if (pipeline->pid < 0) {
+        int own[] = {in[1], back[0], loop};
+        for (size_t i = 0; i < 3; i++)
+            if (own[i] >= 0)
+                close(own[i]);
+        pipeline->pid = 0;
+        end(pipeline, "cannot be started");
+        return;
+    }
+    setpgid(pipeline->pid, pipeline->pid);
+    fcntl(loop, F_SETPIPE_SZ, LOOP_BYTES);
+    bool watched = watch_end(pipeline, &pipeline->to, in[1], 0, to_ready);
+    watched &= watch_end(pipeline, &pipeline->from, back[0], EPOLLIN, from_ready);
+    watched &= watch_end(pipeline, &pipeline->loop, loop, 0, loop_ready);
+    if (!watched) {
+        end(pipeline, "cannot be watched");
+        return;
+    }
+    pipeline->options.begun(pipeline->options.context);
+}
+
+static void restart(struct kvr_timer *timer)
+{
+    struct kvr_pipe *pipeline =
+        (struct kvr_pipe *)((char *)timer - offsetof(struct kvr_pipe, restart));
+
+    pipeline->restarts++;
+    start(pipeline);
+}
+
+enum kvr_status kvr_pipe_create(struct kvr_pipe **out, struct kvr_reactor *reactor,
+    const struct kvr_pipe_options *options, struct kvr_error *error)
+{
+    struct kvr_pipe *pipeline = calloc(1, sizeof *pipeline);
+
+    if (!pipeline)
+        return kvr_error_memory(error);
+    pipeline->options = *options;
+    pipeline->reactor = reactor;
+    pipeline->to.descriptor = pipeline->from.descriptor = pipeline->loop.descriptor = -1;
+    pipeline->restart.due = restart;
+    pipeline->reap.due = reap;
+    pipeline->hang.due = hung;
+    pipeline->pause_ms = FIRST_PAUSE_MS;
+    if (!make_loop(pipeline)) {
+        free(pipeline);
+        return kvr_error_errno(error, KVR_IO, "cannot make a place for the pipeline's FIFO");
+    }
+    *out = pipeline; /* begun() may already use it */
+    start(pipeline);
+    return KVR_OK;
+}
+
+void kvr_pipe_destroy(struct kvr_pipe *pipeline)
+{
+    const struct timespec pause = {0, 10000000};
+    int patience = 100;
+
+    if (!pipeline)
+        return;
+    kvr_reactor_stop(pipeline->reactor, &pipeline->restart);
+    kvr_reactor_close(pipeline->reactor, &pipeline->to);
+    kvr_reactor_close(pipeline->reactor, &pipeline->loop);
+    siginfo_t info = {0};
+    while (pipeline->pid && patience--) {
+        if (waitid(P_PID, (id_t)pipeline->pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
+            info.si_pid)
+            break;
+        char drained[4096]; /* whatever it still says, so that it can end */
+        while (read(pipeline->from.descriptor, drained, sizeof drained) > 0)
+            ;
+        nanosleep(&pause, NULL);
+    }
+    stop(pipeline);
+    kvr_reactor_stop(pipeline->reactor, &pipeline->reap);
+    if (pipeline->dying)
+        waitpid(pipeline->dying, NULL, 0);
+    rmdir(pipeline->directory);
+    free(pipeline);
+}
+
+bool kvr_pipe_runs(const struct kvr_pipe *pipeline)
+{
+    return pipeline->pid != 0;
+}
+
+uint64_t kvr_pipe_restarts(const struct kvr_pipe *pipeline)
+{
+    return pipeline->restarts;
+}

@@ -1,0 +1,48 @@
+/*
+ * The decision pipeline of a front end: real programs under /bin/sh, never waited for.
+ *
+ *            stdin                                   stdout
+ *   we ────────────────► kvr-tokenize │ kvr-match │ kvr-route ────────────────► answered()
+ *    └── placements ────► $KVR_LOOP (a FIFO that kvr-match reads back)
+ *
+ * It is a failure domain of its own. When it ends, says what is no line, or stops answering, it is
+ * killed, ended() is called, and it is started again after a while that doubles from 100 ms to 10
+ * s; begun() is where what it must know (its workers) is told again. Whatever is told while it is
+ * not there is dropped, and so is what it does not take in: nothing gathers beyond a bound.
+ */
+#ifndef KVR_NET_PIPELINE_H
+#define KVR_NET_PIPELINE_H
+
+#include "net/reactor.h"
+
+#include <stdint.h>
+
+struct kvr_pipe;
+
+struct kvr_pipe_options {
+    const char *command;
+    void (*begun)(void *context);
+    /* A line of its output that is no event; valid during the call. False: nonsense. */
+    bool (*answered)(void *context, const char *text, size_t length);
+    void (*ended)(void *context, const char *why);
+    void *context;
+};
+
+enum kvr_status kvr_pipe_create(struct kvr_pipe **pipeline, struct kvr_reactor *reactor,
+    const struct kvr_pipe_options *options, struct kvr_error *error);
+/* Closes its input, gives it a second, kills what is left. */
+void kvr_pipe_destroy(struct kvr_pipe *pipeline);
+
+/* Sends a line (text has no newline). False: it is not there, or does not take more. */
+bool kvr_pipe_tell(struct kvr_pipe *pipeline, const char *text, size_t length);
+/* A placement, for the FIFO. */
+void kvr_pipe_loop(struct kvr_pipe *pipeline, const char *text, size_t length);
+
+/* A decision was not there in time. When nothing at all is said for a second after, it hangs, and
+ * is ended. */
+void kvr_pipe_late(struct kvr_pipe *pipeline);
+
+bool kvr_pipe_runs(const struct kvr_pipe *pipeline);
+uint64_t kvr_pipe_restarts(const struct kvr_pipe *pipeline);
+
+#endif

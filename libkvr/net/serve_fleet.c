@@ -1,0 +1,345 @@
+/*
+ * The fleet: workers from -w and from the interface, their health, and what the decision is told of
+ * them and of what comes with -m.
+ *
+ * Health. Every so often each worker is asked for its health path; a status below 500 is health (an
+ * engine without such a path is no sick one). Two failures in a row make it down, one success up.
+ * To the decision a worker that cannot be used, for whatever cause, is "down": an engine that died
+ * has lost its cache, and comes back cold.
+ */
+#include "net/serve_private.h"
+
+#include "base/clock.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { HEALTH_TIMEOUT_MS = 2000, MERGE_LOOK_MS = 50, MERGE_LINES = 1000 };
+
+/* One health check. */
+struct probe {
+    struct kvr_exchange exchange; /* first */
+    struct kvr_serve *serve;
+    struct kvr_backend *backend;
+    struct kvr_buffer head;
+    unsigned status;
+    struct probe *next;
+};
+
+void fleet_tell_line(struct kvr_serve *serve, const char *text, size_t length)
+{
+    struct kvr_error error;
+
+    if (serve->pipeline)
+        kvr_pipe_tell(serve->pipeline, text, length);
+    else if (serve->options.decider)
+        kvr_decider_tell(serve->options.decider, text, length, &error);
+}
+
+void fleet_tell(struct kvr_serve *serve, struct kvr_backend *backend)
+{
+    static const char *const states[] = {"active", "draining", "down"};
+    static const char *const roles[] = {"both", "prefill", "decode"};
+    static const char *const units[] = {"", "b", "B"};
+    struct kvr_buffer *out = &serve->done;
+    bool open =
+        backend->breaker == KVR_BREAKER_OPEN && serve->reactor.now_ms < backend->open_until_ms;
+    bool up = !backend->gone && backend->healthy && !open;
+
+    kvr_buffer_clear(out);
+    kvr_buffer_append_text(out, "{\"event\":\"worker\",\"worker\":");
+    kvr_json_write_string(out, backend->name, strlen(backend->name));
+    kvr_buffer_append_text(out, ",\"url\":");
+    kvr_json_write_string(out, backend->url, strlen(backend->url));
+    kvr_buffer_append_format(out,
+        ",\"role\":\"%s\",\"state\":\"%s\",\"weight\":", roles[backend->role],
+        states[up ? backend->state : KVR_WORKER_DOWN]);
+    kvr_json_write_double(out, backend->weight);
+    if (backend->capacity.amount) {
+        bool plain = backend->capacity.unit == KVR_TOKENS;
+        kvr_buffer_append_text(out, plain ? ",\"capacity\":" : ",\"capacity\":\"");
+        kvr_buffer_append_u64(out, backend->capacity.amount);
+        kvr_buffer_append_text(out, units[backend->capacity.unit]);
+        kvr_buffer_append_text(out, plain ? "" : "\"");
+    }
+    kvr_buffer_append_byte(out, '}');
+    if (!out->failed)
+        fleet_tell_line(serve, out->data, out->length);
+}
+
+void fleet_tell_all(struct kvr_serve *serve)
+{
+    for (size_t i = 0; i < serve->upstream.count; i++)
+        if (!serve->upstream.backends[i]->gone)
+            fleet_tell(serve, serve->upstream.backends[i]);
+}
+
+void fleet_changed(void *context, struct kvr_backend *backend)
+{
+    struct kvr_serve *serve = context;
+    bool open = backend->breaker == KVR_BREAKER_OPEN;
+    bool tried = open && serve->reactor.now_ms >= backend->open_until_ms;
+
+    if (backend->gone)
+        return;
+    serve_say(serve, !backend->healthy || open, "worker '%s' %s", backend->name,
+        !backend->healthy ? "is down: its health checks fail"
+        : tried           ? "is tried again"
+        : open            ? "is left alone for a while: it does not answer"
+                          : "is back");
+    fleet_tell(serve, backend);
+}
+
+/* ---- workers of -w ---- */
+
+struct loading {
+    struct kvr_serve *serve;
+    bool *seen; /* by number */
+    size_t seen_count;
+};
+
+static enum kvr_status load_one(
+    void *context, const struct kvr_worker_description *worker, struct kvr_error *error)
+{
+    struct loading *loading = context;
+    struct kvr_serve *serve = loading->serve;
+    struct kvr_backend *backend;
+
+    enum kvr_status status = kvr_upstream_set(&serve->upstream, worker, &backend, error);
+    if (status != KVR_OK)
+        return status;
+    if (backend->number < loading->seen_count)
+        loading->seen[backend->number] = true;
+    fleet_tell(serve, backend);
+    return KVR_OK;
+}
+
+/* URL or NAME=URL, separated by commas; a URL without a name is called by its host and port. */
+static enum kvr_status load_urls(struct loading *loading, struct kvr_error *error)
+{
+    const char *at = loading->serve->options.workers;
+    enum kvr_status status = KVR_OK;
+
+    while (status == KVR_OK && *at) {
+        size_t length = strcspn(at, ",");
+        struct kvr_worker_description worker = {.url = {at, length}, .weight = 1};
+        const char *equals = memchr(at, '=', length);
+        const char *scheme = memmem(at, length, "://", 3);
+        if (equals && scheme && equals < scheme) {
+            worker.name = (struct kvr_text){at, (size_t)(equals - at)};
+            worker.url = (struct kvr_text){equals + 1, (size_t)(at + length - equals) - 1};
+        } else if (scheme) {
+            worker.name = (struct kvr_text){scheme + 3, (size_t)(at + length - scheme) - 3};
+            const char *slash = memchr(worker.name.text, '/', worker.name.length);
+            if (slash)
+                worker.name.length = (size_t)(slash - worker.name.text);
+        }
+        if (!worker.name.length)
+            return kvr_error_set(error, KVR_BAD_USAGE, "-w: '%.*s' is no URL", (int)length, at);
+        status = load_one(loading, &worker, error);
+        at += length + (at[length] == ',');
+    }
+    return status;
+}
+
+enum kvr_status fleet_load(struct kvr_serve *serve, struct kvr_error *error)
+{
+    size_t before = serve->upstream.count;
+    struct loading loading = {serve, calloc(before + 1, sizeof(bool)), before};
+
+    if (!loading.seen)
+        return kvr_error_memory(error);
+    const char *workers = serve->options.workers;
+    enum kvr_status status = KVR_OK;
+    if (workers && strstr(workers, "://") && access(workers, F_OK) != 0)
+        status = load_urls(&loading, error);
+    else if (workers)
+        status = kvr_workers_each(workers, load_one, &loading, error);
+    for (size_t i = 0; status == KVR_OK && i < before; i++) {
+        struct kvr_backend *backend = serve->upstream.backends[i];
+        if (!loading.seen[i] && !backend->gone) {
+            kvr_upstream_remove(&serve->upstream, backend);
+            fleet_tell(serve, backend);
+        }
+    }
+    free(loading.seen);
+    return status;
+}
+
+/* ---- health ---- */
+
+static void end_probe(struct probe *probe, bool healthy)
+{
+    struct kvr_serve *serve = probe->serve;
+    struct probe **at = &serve->probes;
+
+    while (*at && *at != probe)
+        at = &(*at)->next;
+    if (*at)
+        *at = probe->next;
+    if (!probe->backend->gone)
+        kvr_backend_health(&serve->upstream, probe->backend, healthy);
+    kvr_exchange_release(&probe->exchange);
+    kvr_buffer_release(&probe->head);
+    kvr_reactor_discard(&serve->reactor, probe);
+}
+
+static void probe_headed(struct kvr_exchange *exchange)
+{
+    ((struct probe *)exchange)->status = exchange->head.status;
+}
+
+static void probe_came(struct kvr_exchange *exchange, const char *bytes, size_t length)
+{
+    (void)exchange, (void)bytes, (void)length;
+}
+
+static void probe_ended(struct kvr_exchange *exchange)
+{
+    struct probe *probe = (struct probe *)exchange;
+
+    end_probe(probe, probe->status < 500);
+}
+
+static void probe_failed(struct kvr_exchange *exchange, enum kvr_exchange_failure failure)
+{
+    (void)failure;
+    end_probe((struct probe *)exchange, false);
+}
+
+static void start_probe(struct kvr_serve *serve, struct kvr_backend *backend)
+{
+    struct probe *probe = calloc(1, sizeof *probe);
+
+    if (!probe)
+        return;
+    kvr_buffer_append_format(&probe->head, "GET %s%s HTTP/1.1\r\nHost: %s\r\n\r\n", backend->prefix,
+        serve->options.health_path, backend->host);
+    probe->serve = serve;
+    probe->backend = backend;
+    probe->next = serve->probes;
+    serve->probes = probe;
+    struct kvr_exchange *exchange = &probe->exchange;
+    exchange->head_bytes = probe->head.data;
+    exchange->head_length = probe->head.length;
+    exchange->answer_timeout_ms = HEALTH_TIMEOUT_MS;
+    exchange->headed = probe_headed;
+    exchange->came = probe_came;
+    exchange->ended = probe_ended;
+    exchange->failed = probe_failed;
+    kvr_exchange_start(&serve->upstream, exchange, backend);
+}
+
+void fleet_check_health(struct kvr_timer *timer)
+{
+    struct kvr_serve *serve =
+        (struct kvr_serve *)((char *)timer - offsetof(struct kvr_serve, health_timer));
+
+    for (size_t i = 0; i < serve->upstream.count; i++) {
+        struct kvr_backend *backend = serve->upstream.backends[i];
+        bool asked = backend->gone || backend->state == KVR_WORKER_DOWN;
+        for (struct probe *probe = serve->probes; probe && !asked; probe = probe->next)
+            asked = probe->backend == backend;
+        if (!asked)
+            start_probe(serve, backend);
+    }
+    kvr_reactor_set(&serve->reactor, timer, serve->reactor.now_ms + serve->options.health_every_ms);
+}
+
+void fleet_release(struct kvr_serve *serve)
+{
+    while (serve->probes) {
+        struct probe *probe = serve->probes;
+        serve->probes = probe->next;
+        kvr_exchange_release(&probe->exchange);
+        kvr_buffer_release(&probe->head);
+        kvr_reactor_discard(&serve->reactor, probe);
+    }
+    for (size_t i = 0; i < serve->merged_count; i++)
+        if (serve->merged[i].input.descriptor >= 0)
+            kvr_input_close(&serve->merged[i].input);
+    free(serve->merged);
+}
+
+/* ---- -m: what others tell ---- */
+
+static void take_merged_line(struct kvr_serve *serve, const struct kvr_source_line *line)
+{
+    struct kvr_error error;
+
+    if (!line->text || !line->length)
+        return;
+    struct kvr_source_line source = *line;
+    if (kvr_line_parse(&serve->line, &source, &error) != KVR_OK) {
+        serve_say(serve, true, "%s:%lu: %s", line->file, (unsigned long)line->number, error.text);
+        return;
+    }
+    if (serve->pipeline && !kvr_line_is_event(&serve->line))
+        kvr_pipe_loop(serve->pipeline, line->text, line->length);
+    else if (serve->pipeline)
+        kvr_pipe_tell(serve->pipeline, line->text, line->length);
+    else if (serve->options.decider &&
+             kvr_decider_tell(serve->options.decider, line->text, line->length, &error) != KVR_OK)
+        serve_say(serve, true, "%s:%lu: %s", line->file, (unsigned long)line->number, error.text);
+}
+
+/* Whatever is there, in bounded portions; a FIFO whose writers left is opened for the next ones, a
+ * file that grows is followed. */
+static void look_at_merged(struct kvr_timer *timer)
+{
+    struct kvr_serve *serve =
+        (struct kvr_serve *)((char *)timer - offsetof(struct kvr_serve, merge_timer));
+    struct kvr_source_line line;
+    struct kvr_error error;
+
+    for (size_t i = 0; i < serve->merged_count; i++) {
+        struct kvr_input *input = &serve->merged[i].input;
+        const char *name = serve->options.merged->items[i];
+        if (input->descriptor < 0 && kvr_input_open(input, name, true, &error) != KVR_OK) {
+            input->descriptor = -1;
+            continue;
+        }
+        for (int lines = 0; lines < MERGE_LINES;) {
+            if (kvr_input_line(input, 64 << 20, &line)) {
+                take_merged_line(serve, &line);
+                lines++;
+                continue;
+            }
+            size_t had = input->end - input->start;
+            if (input->ended || kvr_input_fill(input, 64 << 20, &error) != KVR_OK ||
+                input->end - input->start == had)
+                break;
+        }
+        if (input->ended && input->fifo) {
+            kvr_input_close(input);
+            input->descriptor = -1;
+        }
+    }
+    kvr_reactor_set(&serve->reactor, timer, serve->reactor.now_ms + MERGE_LOOK_MS);
+}
+
+enum kvr_status fleet_open_merged(struct kvr_serve *serve, struct kvr_error *error)
+{
+    const struct kvr_text_list *list = serve->options.merged;
+
+    if (!list || !list->count)
+        return KVR_OK;
+    serve->merged = calloc(list->count, sizeof *serve->merged);
+    if (!serve->merged)
+        return kvr_error_memory(error);
+    serve->merged_count = list->count;
+    for (size_t i = 0; i < list->count; i++)
+        serve->merged[i].input.descriptor = -1;
+    for (size_t i = 0; i < list->count; i++) {
+        enum kvr_status status =
+            kvr_input_open(&serve->merged[i].input, list->items[i], true, error);
+        if (status != KVR_OK) {
+            serve->merged[i].input.descriptor = -1;
+            return status;
+        }
+    }
+    serve->merge_timer.due = look_at_merged;
+    kvr_reactor_set(&serve->reactor, &serve->merge_timer, serve->reactor.now_ms);
+    return KVR_OK;
+}

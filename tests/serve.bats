@@ -1,0 +1,478 @@
+#!/usr/bin/env bats
+# kvr-serve: requests, answers, and every fault one by one: what the client sees in each.
+
+load helper
+load http
+
+setup() {
+    cd "$BATS_TEST_TMPDIR" || return 1
+    export no_proxy='*' NO_PROXY='*'
+    CHAT='{"model":"m","messages":[{"role":"user","content":"The quick brown fox jumps over the lazy dog, again and again, until it is tired of it."}]}'
+    STREAM='{"stream":true,'${CHAT#\{}
+}
+
+teardown() {
+    stop_all
+}
+
+# ask PORT [OPTION...]: one chat (or what SENT says); prints status, worker, reason.
+ask() {
+    local port=$1
+    shift
+    curl -s -m 20 -o body -w '%{http_code} %header{x-kvr-worker} %header{x-kvr-reason}\n' --data-binary "${SENT:-$CHAT}" "$@" "http://127.0.0.1:$port/v1/chat/completions"
+}
+
+@test "a chat goes to a worker and back, and the same prompt to the same worker" {
+    mock a
+    mock b
+    serve port -w "a=http://127.0.0.1:$a,b=http://127.0.0.1:$b/v1"
+    assert_equal "$(ask "$port")" '200 a load-fallback'
+    assert_equal "$(jq -r '.choices[0].message.content' body)" ok
+    assert_equal "$(ask "$port")" '200 a cache-match'
+    assert_equal "$(jq '.usage.prompt_tokens_details.cached_tokens > 8' body)" true
+    assert_equal "$(count "$a" generations) $(count "$b" generations)" '2 0'
+}
+
+@test "round-robin finds the cache half as often" {
+    mock a
+    mock b
+    serve port -w "a=http://127.0.0.1:$a,b=http://127.0.0.1:$b" --policy round-robin
+    for _ in 1 2 3 4; do ask "$port" >>asked; done
+    assert_equal "$(cut -d' ' -f2 asked | sort | uniq -c | tr -s ' ' | tr '\n' ';')" ' 2 a; 2 b;'
+}
+
+@test "streams pass chunk by chunk, as they come" {
+    mock a --tokens 3 --gap 400
+    serve port -w "a=http://127.0.0.1:$a"
+    curl -s -N -m 20 -d "$STREAM" "http://127.0.0.1:$port/v1/chat/completions" |
+        while read -r line; do if [ -n "$line" ]; then echo "$(date +%s%3N) $line"; fi; done >out
+    assert_equal "$(grep -c ' token' out)" 3
+    assert_equal "$(tail -n 1 out | cut -d' ' -f2-)" 'data: [DONE]'
+    first=$(grep -m1 ' token' out | cut -d' ' -f1)
+    last=$(tail -n 1 out | cut -d' ' -f1)
+    assert_equal "$((last - first > 400))" 1
+}
+
+@test "every path of the interface; models are a union; others pass" {
+    mock a --name alpha
+    mock b --name beta
+    serve port -w "http://127.0.0.1:$a,http://127.0.0.1:$b"
+    url=http://127.0.0.1:$port
+    assert_equal "$(curl -s "$url/v1/models" | jq -c '[.data[].id] | sort')" '["alpha","beta"]'
+    for path in /v1/chat/completions /v1/completions /generate; do
+        assert_equal "$(curl -s -o /dev/null -w '%{http_code}' -d '{"prompt":"x"}' "$url$path")" 200
+    done
+    assert_equal "$(curl -s -o /dev/null -w '%{http_code}' -d '{}' "$url/tokenize")" 200
+    assert_equal "$(curl -s -o /dev/null -w '%{http_code}' "$url/nowhere")" 404
+    assert_equal "$(curl -s -I -o /dev/null -w '%{http_code}' "$url/health")" 200
+}
+
+@test "headers: those of one hop stay here, the host is the worker's, an id is kept or made" {
+    mock a
+    serve port -w "a=http://127.0.0.1:$a"
+    curl -s -H 'Connection: X-Mine' -H 'X-Mine: 1' -H 'X-Other: 2' -H 'TE: trailers' -H 'X-Request-Id: mine' -D heads "http://127.0.0.1:$port/echo" >echoed
+    run cat echoed
+    assert_output --partial "Host: 127.0.0.1:$a"
+    assert_output --partial 'X-Other: 2'
+    assert_output --partial 'X-Request-Id: mine'
+    refute_output --partial 'X-Mine'
+    refute_output --partial 'TE:'
+    assert_regex "$(cat heads)" 'x-request-id: mine'
+    curl -s -D heads "http://127.0.0.1:$port/echo" >echoed
+    assert_regex "$(cat echoed)" 'x-request-id: kvr-[0-9a-f]{8}-2'
+    assert_regex "$(cat heads)" 'x-request-id: kvr-[0-9a-f]{8}-2'
+}
+
+@test "sessions from a header, a cookie, the body" {
+    mock a
+    for where in 'header:X-Conversation' 'cookie:sid' '.metadata.conversation'; do
+        rm -f log
+        serve port -w "a=http://127.0.0.1:$a" --log log --session "$where"
+        curl -s -o /dev/null -H 'x-conversation: s1' -H 'Cookie: a=b; sid=s1; c=d' \
+            -d '{"metadata":{"conversation":"s1"},"prompt":"x"}' "http://127.0.0.1:$port/v1/completions"
+        kill "$SERVE_PID"
+        wait_for '[ -s log ]'
+        assert_equal "$(jq -r .session log)" s1
+    done
+}
+
+@test "the log is request lines: no prompts, and kvr-stats reads it as it is" {
+    mock a
+    serve port -w "a=http://127.0.0.1:$a" --log log
+    ask "$port"
+    ask "$port"
+    wait_for '[ "$(wc -l <log)" = 2 ]'
+    run cat log
+    refute_output --partial 'quick brown'
+    assert_equal "$(jq -c '[.model, .route.worker, .response.status, .response.worker, (.hash_ids | length) > 0, (.response.ttft_ms > 0)]' log | sort -u)" '["m","a",200,"a",true,true]'
+    run kvr-stats log
+    assert_success
+}
+
+@test "--log-prompts puts them there; a log that rotates goes on after SIGHUP" {
+    mock a
+    serve port -w "a=http://127.0.0.1:$a" --log log --log-prompts
+    ask "$port"
+    wait_for 'grep -q "quick brown" log'
+    mv log old
+    kill -HUP "$SERVE_PID"
+    wait_for '[ -e log ]'
+    ask "$port"
+    wait_for '[ -s log ]'
+    assert_equal "$(jq -s length old log)" 2
+}
+
+@test "a full disk under the log loses lines, not requests" {
+    mock a
+    serve port -w "a=http://127.0.0.1:$a" --log /dev/full
+    for _ in 1 2 3; do assert_regex "$(ask "$port")" '^200'; done
+    wait_for "[ \"\$(metric $port kvr_log_lines_lost_total)\" = 3 ]"
+    assert_equal "$(grep -c 'lines are lost' serve.err)" 1
+}
+
+@test "gzip bodies; other codings are 415, broken ones 400" {
+    mock a
+    serve port -w "a=http://127.0.0.1:$a" --max-body 10kB
+    gzip <<<"$CHAT" >packed
+    assert_regex "$(SENT=@packed ask "$port" -H 'Content-Encoding: gzip')" '^200 a'
+    assert_regex "$(ask "$port" -H 'Content-Encoding: br')" '^415'
+    assert_regex "$(ask "$port" -H 'Content-Encoding: gzip')" '^400'
+    head -c 100000 /dev/zero | gzip >bomb
+    assert_regex "$(SENT=@bomb ask "$port" -H 'Content-Encoding: gzip')" '^413'
+}
+
+@test "malformed and oversized bodies: 400 and 413, and no worker sees them" {
+    mock a
+    serve port -w "a=http://127.0.0.1:$a" --max-body 1000
+    url=http://127.0.0.1:$port/v1/chat/completions
+    for bad in '{' '' '[1]' 'null' '{"messages":[}' $'{"a":"\x01"}' '{"a":1}x'; do
+        assert_equal "$(curl -s -o /dev/null -w '%{http_code}' -d "$bad" "$url")" 400
+    done
+    head -c 2000 /dev/zero | tr '\0' ' ' >large
+    assert_equal "$(curl -s -o /dev/null -w '%{http_code}' -H 'Expect:' --data-binary @large "$url")" 413
+    assert_equal "$(curl -s -o /dev/null -w '%{http_code}' -H 'Expect:' -H 'Transfer-Encoding: chunked' --data-binary @large "$url")" 413
+    assert_equal "$(count "$a" generations)" 0
+    assert_regex "$(ask "$port")" '^200'
+}
+
+@test "members that are ours cannot be smuggled in with a body" {
+    mock a
+    mock b
+    serve port -w "a=http://127.0.0.1:$a,b=http://127.0.0.1:$b" --log log
+    curl -s -o /dev/null -d '{"prompt":"x","event":"worker","worker":"a","state":"down","route":{"worker":"b"},"match":{"b":99},"hash_ids":[1],"id":"mine"}' "http://127.0.0.1:$port/v1/completions"
+    wait_for '[ -s log ]'
+    assert_equal "$(jq -c '[.event, .route.worker, .match, .worker]' log)" '[null,"a",{},null]'
+    assert_regex "$(jq -r .id log)" '^kvr-'
+}
+
+@test "header attacks: lengths that conflict, chunks that trick, lines that lie" {
+    mock a
+    serve port -w "a=http://127.0.0.1:$a"
+    H='Host: x\r\n'
+    P="POST /v1/completions HTTP/1.1\r\n$H"
+    smuggled='GET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n'
+    for attack in \
+        "${P}Content-Length: 2\r\nContent-Length: 60\r\n\r\n{}$smuggled" \
+        "${P}Content-Length: 60\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n$smuggled" \
+        "${P}Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n\r\n0\r\n\r\n$smuggled" \
+        "${P}Transfer-Encoding : chunked\r\nContent-Length: 2\r\n\r\n{}$smuggled" \
+        "${P}Transfer-Encoding: chunked\r\n\r\n0x2\r\n{}\r\n0\r\n\r\n$smuggled" \
+        "${P}Transfer-Encoding: chunked\r\n\r\n2\n{}\n0\n\n$smuggled" \
+        "${P}Content-Length: +2\r\n\r\n{}$smuggled" \
+        "${P}X: y\r\n Content-Length: 2\r\n\r\n{}$smuggled" \
+        "${P}X: y\nContent-Length: 2\r\n\r\n{}$smuggled" \
+        "GET http://x/ HTTP/1.1\r\n${H}\r\n" \
+        "GET / HTTP/1.1\r\n${H}${H}\r\n"; do
+        run raw "$port" "$attack"
+        assert_regex "${lines[0]}" '^HTTP/1.1 400 '
+        assert_regex "$output" '<closed>$'
+        assert_equal "$(grep -c '^HTTP/1.1' <<<"$output")" 1
+    done
+    run raw "$port" "${P}Transfer-Encoding: gzip\r\n\r\n"
+    assert_regex "${lines[0]}" '^HTTP/1.1 501 '
+    assert_equal "$(count "$a" requests)" 1
+    assert_regex "$(ask "$port")" '^200'
+}
+
+@test "requests behind one another on one connection are answered in order" {
+    mock a
+    serve port -w "a=http://127.0.0.1:$a"
+    body='{"prompt":"x"}'
+    one="POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: ${#body}\r\n\r\n${body//\"/\\x22}"
+    run raw "$port" "${one}GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n${one}GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    assert_equal "$(grep -o 'HTTP/1.1 200' <<<"$output" | wc -l)" 4
+    assert_regex "$output" '<closed>$'
+    assert_equal "$(grep -oE '"text":"ok"|^ok' <<<"$output" | tr '\n' ' ')" '"text":"ok" ok "text":"ok" ok '
+}
+
+@test "a worker that refuses: elsewhere, and the client sees nothing of it" {
+    mock b
+    serve port -w "a=http://127.0.0.1:$(free_port),b=http://127.0.0.1:$b" --health-every 0 --log log
+    assert_equal "$(ask "$port")" '200 b retry'
+    wait_for '[ -s log ]'
+    assert_equal "$(jq -c '[.route.worker, .response.worker, .response.attempts]' log)" '["b","b",2]'
+}
+
+@test "a worker killed before its answer: elsewhere; in mid-stream: the client's stream breaks off" {
+    mock a --fault reset:1
+    mock b
+    serve port -w "a=http://127.0.0.1:$a,b=http://127.0.0.1:$b" --health-every 0 --log log
+    assert_equal "$(ask "$port")" '200 b retry'
+    curl -s "http://127.0.0.1:$a/fault/break:1"
+    curl -s "http://127.0.0.1:$b/fault/break:1"
+    run curl -s -N -m 10 -d "$STREAM" "http://127.0.0.1:$port/v1/chat/completions"
+    assert_failure 18 # the transfer closed with data outstanding
+    assert_output --partial ' token'
+    refute_output --partial 'DONE'
+    wait_for '[ "$(wc -l <log)" = 2 ]'
+    assert_equal "$(tail -n 1 log | jq -r .response.error)" 'broken by worker'
+    assert_regex "$(ask "$port")" '^200'
+}
+
+@test "all workers refuse: 502 after bounded tries; none is there: 503 with Retry-After" {
+    serve port -w "a=http://127.0.0.1:$(free_port),b=http://127.0.0.1:$(free_port)" --retries 1 --health-every 0
+    assert_regex "$(ask "$port")" '^502'
+    for _ in 1 2 3 4 5 6; do ask "$port" >last; done
+    assert_regex "$(cat last)" '^503'
+    run curl -s -i -d "$CHAT" "http://127.0.0.1:$port/v1/chat/completions"
+    assert_output --partial 'Retry-After: 1'
+    assert_equal "$(curl -s -o /dev/null -w '%{http_code}' "http://127.0.0.1:$port/readyz")" 503
+    assert_equal "$(curl -s -o /dev/null -w '%{http_code}' "http://127.0.0.1:$port/healthz")" 200
+}
+
+@test "a worker's error status is passed on, not hidden and not tried elsewhere" {
+    mock a --fault 500:1
+    mock b
+    serve port -w "a=http://127.0.0.1:$a,b=http://127.0.0.1:$b"
+    assert_equal "$(ask "$port")" '500 a load-fallback'
+    assert_equal "$(jq -r .error.message body)" 'on demand'
+    assert_equal "$(count "$b" generations)" 0
+}
+
+@test "a worker that talks nonsense, or gives two lengths: another one" {
+    for fault in garbage twice; do
+        mock a --fault "$fault:1"
+        mock b
+        serve port -w "a=http://127.0.0.1:$a,b=http://127.0.0.1:$b" --health-every 0
+        assert_equal "$(ask "$port")" '200 b retry'
+    done
+}
+
+@test "a worker that never answers: 504 after --timeout, and it is told to stop" {
+    mock a --fault silent:1
+    serve port -w "a=http://127.0.0.1:$a" --timeout 300ms --health-every 0
+    assert_regex "$(ask "$port")" '^504'
+    wait_for "[ \"\$(count $a cancelled)\" = 1 ]"
+}
+
+@test "a client that goes away cancels the worker's work at once" {
+    mock a --first 10000
+    serve port -w "a=http://127.0.0.1:$a" --log log
+    run curl -s -m 1 -d "$CHAT" "http://127.0.0.1:$port/v1/chat/completions"
+    assert_failure 28
+    wait_for "[ \"\$(count $a cancelled)\" = 1 ]"
+    wait_for '[ -s log ]'
+    assert_equal "$(jq -c '[.response.status, .response.error]' log)" '[499,"client gone"]'
+}
+
+@test "the breaker opens after three failures, tries one request, and closes again" {
+    mock b
+    a=$(free_port)
+    serve port -w "a=http://127.0.0.1:$a,b=http://127.0.0.1:$b" --policy round-robin --health-every 0
+    for _ in 1 2 3 4 5 6; do assert_regex "$(ask "$port")" '^200 b'; done
+    assert_equal "$(metric "$port" kvr_breaker_opened_total)" 1
+    assert_equal "$(curl -s "http://127.0.0.1:$port/kvr/workers" | jq -r '.workers[0].breaker')" open
+    "$BUILD/mock/mock-worker" "$a" >/dev/null 3>&- &
+    echo $! >>pids
+    sleep 1.2
+    wait_for "ask $port | grep -q '^200 a'"
+    assert_equal "$(curl -s "http://127.0.0.1:$port/kvr/workers" | jq -r '.workers[0].breaker')" closed
+}
+
+@test "health checks find a worker that is gone, and one that is back" {
+    a=$(free_port)
+    "$BUILD/mock/mock-worker" "$a" >/dev/null 3>&- &
+    first=$!
+    mock b
+    serve port -w "a=http://127.0.0.1:$a,b=http://127.0.0.1:$b" --health-every 100ms
+    kill $first
+    wait_for "curl -s http://127.0.0.1:$port/kvr/workers | jq -e '.workers[0].healthy == false'"
+    for _ in 1 2 3; do assert_regex "$(ask "$port")" '^200 b (load-fallback|cache-match|least-loaded)'; done
+    "$BUILD/mock/mock-worker" "$a" >/dev/null 3>&- &
+    echo $! >>pids
+    wait_for "curl -s http://127.0.0.1:$port/kvr/workers | jq -e '.workers[0].healthy'"
+}
+
+@test "workers drain, come back, leave, and are added while it runs" {
+    mock a
+    mock b
+    serve port -w "a=http://127.0.0.1:$a" --policy round-robin
+    url=http://127.0.0.1:$port
+    assert_equal "$(curl -s -d "{\"worker\":\"b\",\"url\":\"http://127.0.0.1:$b\"}" "$url/kvr/workers" | jq '.workers | length')" 2
+    curl -s -o /dev/null -X POST "$url/kvr/workers/a/drain"
+    for _ in 1 2 3; do assert_regex "$(ask "$port")" '^200 b'; done
+    curl -s -o /dev/null -X POST "$url/kvr/workers/a/activate"
+    curl -s -o /dev/null -X POST "$url/kvr/workers/b/remove"
+    for _ in 1 2 3; do assert_regex "$(ask "$port")" '^200 a'; done
+    assert_equal "$(curl -s -o /dev/null -w '%{http_code}' -X POST "$url/kvr/workers/x/drain")" 404
+    assert_equal "$(curl -s -o /dev/null -w '%{http_code}' -d '{"worker":"c"}' "$url/kvr/workers")" 400
+    assert_equal "$(curl -s -o /dev/null -w '%{http_code}' -d '{"worker":"c","url":"https://x"}' "$url/kvr/workers")" 400
+}
+
+@test "SIGHUP reads the workers again, under load, and nothing fails" {
+    mock a
+    mock b
+    echo "{\"event\":\"worker\",\"worker\":\"a\",\"url\":\"http://127.0.0.1:$a\"}" >workers
+    serve port -w ./workers --policy round-robin
+    (for _ in $(seq 60); do ask "$port"; done >asked) &
+    asker=$!
+    sleep 0.2
+    echo "{\"event\":\"worker\",\"worker\":\"b\",\"url\":\"http://127.0.0.1:$b\"}" >workers
+    kill -HUP "$SERVE_PID"
+    wait_for "curl -s http://127.0.0.1:$port/kvr/workers | jq -e '[.workers[].worker] == [\"b\"]'"
+    wait $asker
+    assert_equal "$(grep -vc '^200' asked)" 0
+    assert_regex "$(ask "$port")" '^200 b'
+    echo 'nonsense' >workers
+    kill -HUP "$SERVE_PID"
+    wait_for 'grep -q "the workers stay as they were" serve.err'
+    assert_regex "$(ask "$port")" '^200 b'
+}
+
+@test "SIGTERM ends when what is under way has ended; a second generation takes over" {
+    mock a --first 800
+    port=$(free_port)
+    serve _ -w "a=http://127.0.0.1:$a" --listen "$port"
+    first=$SERVE_PID
+    (ask "$port" >slow) &
+    asker=$!
+    wait_for "[ \"\$(count $a generations)\" = 1 ]"
+    serve _ -w "a=http://127.0.0.1:$a" --listen "$port"
+    kill "$first"
+    wait_for "! kill -0 $first"
+    wait $asker
+    assert_regex "$(cat slow)" '^200'
+    assert_regex "$(ask "$port")" '^200'
+}
+
+@test "a slow client does not fill memory; its worker's stream waits" {
+    mock a --tokens 400000
+    serve port -w "a=http://127.0.0.1:$a"
+    python3 - "$port" "$STREAM" <<'END' &
+import socket, sys, time
+s = socket.socket()
+s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+s.connect(("127.0.0.1", int(sys.argv[1])))
+b = sys.argv[2].encode()
+s.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(b) + b)
+s.recv(100)
+time.sleep(2)
+END
+    reader=$!
+    sleep 1.5
+    rss=$(awk '/VmRSS/ {print $2}' "/proc/$SERVE_PID/status")
+    wait $reader
+    assert_equal "$((rss < 150000))" 1
+    assert_equal "$(curl -s -o /dev/null -w '%{http_code}' "http://127.0.0.1:$port/readyz")" 200
+}
+
+@test "a head that never ends and a body that never comes are let go" {
+    mock a
+    serve port -w "a=http://127.0.0.1:$a" --client-timeout 300ms
+    run raw "$port" 'POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n{' 5
+    assert_regex "${lines[0]}" '^HTTP/1.1 408 '
+    assert_regex "$output" '<closed>$'
+}
+
+@test "half-open connections and 10,000 idle ones cost little, and others are served" {
+    [ "$(ulimit -Hn)" -ge 15000 ] || skip "needs 15000 descriptors"
+    mock a
+    serve port -w "a=http://127.0.0.1:$a"
+    before=$(awk '/VmRSS/ {print $2}' "/proc/$SERVE_PID/status")
+    python3 - "$port" <<'END' &
+import resource, socket, sys, time
+resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
+idle = []
+for i in range(10000):
+    s = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+    if i % 2:
+        s.sendall(b"GET /he")  # half a head
+    idle.append(s)
+open("opened", "w").write("yes")
+time.sleep(3)
+END
+    holder=$!
+    wait_for '[ -e opened ]'
+    wait_for "[ \"\$(metric $port kvr_connections)\" -ge 10000 ]"
+    assert_regex "$(ask "$port")" '^200'
+    after=$(awk '/VmRSS/ {print $2}' "/proc/$SERVE_PID/status")
+    wait $holder
+    assert_equal "$((after - before < 20000))" 1
+    wait_for "[ \"\$(metric $port kvr_connections)\" -lt 10 ]"
+}
+
+@test "keys: none is 401, a wrong one too, health needs none; a worker never sees ours" {
+    mock a
+    printf 'sk-one\nsk-two\n' >keys
+    serve port -w "a=http://127.0.0.1:$a" --api-key-file keys
+    assert_regex "$(ask "$port")" '^401'
+    assert_regex "$(ask "$port" -H 'Authorization: Bearer sk-on')" '^401'
+    assert_regex "$(ask "$port" -H 'Authorization: Bearer sk-two')" '^200'
+    assert_regex "$(ask "$port" -H 'x-api-key: sk-one')" '^200'
+    assert_equal "$(curl -s -o /dev/null -w '%{http_code}' "http://127.0.0.1:$port/healthz")" 200
+    assert_equal "$(curl -s -o /dev/null -w '%{http_code}' "http://127.0.0.1:$port/metrics")" 401
+    run curl -s -H 'Authorization: Bearer sk-one' "http://127.0.0.1:$port/echo"
+    refute_output --partial sk-one
+}
+
+@test "early rejection is 429 with Retry-After; too many at once is 503" {
+    mock a --first 1500
+    serve port -w "a=http://127.0.0.1:$a" --slo-ttft 0.001ms
+    run curl -s -i -d "$CHAT" "http://127.0.0.1:$port/v1/chat/completions"
+    assert_output --partial 'HTTP/1.1 429 '
+    assert_output --partial 'Retry-After: '
+    serve port -w "a=http://127.0.0.1:$a" --max-requests 1
+    ask "$port" >/dev/null &
+    asker=$!
+    wait_for "[ \"\$(count $a generations)\" -ge 1 ]"
+    assert_regex "$(cd / && curl -s -o /dev/null -w '%{http_code}' -d "$CHAT" "http://127.0.0.1:$port/v1/chat/completions")" '^503'
+    wait $asker || true
+}
+
+@test "placements of another replica's log are learned from -m" {
+    mock a
+    mock b
+    serve first -w "a=http://127.0.0.1:$a,b=http://127.0.0.1:$b" --log log
+    ask "$first"
+    ask "$first"
+    wait_for '[ "$(wc -l <log)" = 2 ]'
+    jq -c '.route.worker = "b"' log >other
+    serve second -w "a=http://127.0.0.1:$a,b=http://127.0.0.1:$b" -m other
+    sleep 0.3
+    assert_equal "$(ask "$second")" '200 b cache-match'
+}
+
+@test "metrics are Prometheus' and count what happened" {
+    mock a
+    serve port -w "a=http://127.0.0.1:$a"
+    ask "$port"
+    ask "$port"
+    curl -s "http://127.0.0.1:$port/metrics" >metrics
+    assert_equal "$(grep -vcE '^(# (HELP|TYPE) |[a-z0-9_]+(\{[^}]*\})? -?[0-9.e+-]+$)' metrics)" 0
+    assert_equal "$(metric "$port" kvr_requests_total)" 2
+    assert_equal "$(metric "$port" kvr_ttft_seconds_count)" 2
+    assert_equal "$(metric "$port" kvr_decisions_total)" 2
+}
+
+@test "bad options and addresses" {
+    for bad in '--max-requests 0' '--listen x' '--listen :' '-w nothing://x' '-w ftp://x' '--policy nonsense' '--health-path x' '-- a b'; do
+        # shellcheck disable=SC2086
+        run kvr-serve $bad
+        assert_failure 2
+    done
+    run kvr-serve -w ./missing
+    assert_failure 3
+    run kvr-serve --policy list
+    assert_success
+    assert_output --partial cost
+}
