@@ -1,0 +1,37 @@
+/* weight.h on the device: one thread draws the eight weights of one hash. */
+#include "kernels/cuda_operations.h"
+#include "kernels/device.cuh"
+
+static __device__ __forceinline__ uint64_t mix64(uint64_t word)
+{
+    word = (word ^ (word >> 30)) * 0xbf58476d1ce4e5b9ull;
+    word = (word ^ (word >> 27)) * 0x94d049bb133111ebull;
+    return word ^ (word >> 31);
+}
+
+static __global__ void draw(
+    uint16_t *out, uint64_t key, float scale, bool norm, uint64_t first, size_t count)
+{
+    uint64_t group = first / 8 + static_cast<uint64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+    uint64_t word = mix64(key + group * 0x9e3779b97f4a7c15ull);
+
+    for (int i = 0; i < 8; i++, word >>= 8) {
+        uint64_t index = group * 8 + static_cast<uint64_t>(i);
+        if (index < first || index >= first + count)
+            continue;
+        int byte = static_cast<int>(word & 255);
+        float value = norm ? static_cast<float>(120 + (byte >> 4)) / 128
+                           : static_cast<float>(2 * byte - 255) * scale;
+        out[index - first] = bf16_round(value);
+    }
+}
+
+void kvr_cuda_weights(kvr_stream stream, uint16_t *out, uint64_t key, float scale, bool norm,
+    uint64_t first, size_t count)
+{
+    uint64_t groups = (first + count + 7) / 8 - first / 8;
+
+    if (count > 0)
+        KVR_LAUNCH(draw, static_cast<unsigned>((groups + 255) / 256), 256, 0, stream, out, key,
+            scale, norm, first, count);
+}

@@ -1,0 +1,171 @@
+/*
+ * A GPU for tests on any machine: CUDA kernels compiled as C++ and executed by the processor, so
+ * that a wrong index, a wrong fragment or a missing barrier fails where there is no GPU.
+ *
+ * Blocks run one after the other. The threads of a block are fibres: each runs until it meets a
+ * barrier or a warp primitive, then the next one runs. Three orders are offered (first to last,
+ * last to first, shuffled), because a missing barrier shows only when the reader runs before the
+ * writer. Shared memory is filled with 0xff, which is a NaN in float and bfloat16, before every
+ * block, and a guard behind it tells writes past its end. Faults that are found (a barrier that
+ * not all threads reach, shuffles between threads that are not in the same place, more shared
+ * memory than was asked for) are kept and told by cuda_host_fault().
+ *
+ * What it does not show: races between blocks, and between warps that the three orders miss;
+ * speed; alignment beyond what the compiler's sanitizer checks; L1 coherence. compute-sanitizer is
+ * for these.
+ *
+ * Fragments of mma.m16n8k16 (PTX ISA, "Matrix Fragments for mma.m16n8k16"), lane = 4·g + t, two
+ * bfloat16 numbers a register, the lower half first:
+ *     a0: row g,     columns 2t, 2t + 1       b0: rows 2t, 2t + 1, column g
+ *     a1: row g + 8, columns 2t, 2t + 1       b1: rows 2t + 8, 2t + 9, column g
+ *     a2: row g,     columns 2t + 8, 2t + 9   d0, d1: row g, columns 2t, 2t + 1
+ *     a3: row g + 8, columns 2t + 8, 2t + 9   d2, d3: row g + 8, the same
+ * ldmatrix.x2.trans: lanes 0 to 7 name the rows of the first 8×8 matrix, 8 to 15 those of the
+ * second; lane 4·g + t receives of each the numbers at rows 2t and 2t + 1 of column g.
+ */
+#ifndef KVR_TESTS_CUDA_HOST_H
+#define KVR_TESTS_CUDA_HOST_H
+
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum cuda_host_order { CUDA_HOST_FORWARD, CUDA_HOST_BACKWARD, CUDA_HOST_SHUFFLED };
+
+/* Of the threads in all launches from now on; forgets faults. */
+void cuda_host_begin(enum cuda_host_order order);
+
+/* The first fault since then, or NULL. */
+const char *cuda_host_fault(void);
+
+#ifdef __cplusplus
+}
+
+#define __global__
+#define __device__
+#define __forceinline__ inline
+
+struct dim3 {
+    unsigned x, y, z;
+    dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_)
+    {
+    }
+};
+
+extern dim3 threadIdx, blockIdx, blockDim, gridDim;
+extern unsigned char *cuda_host_shared;
+
+#define KVR_SHARED(type, name) type *name = reinterpret_cast<type *>(cuda_host_shared)
+#define KVR_LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                                 \
+    ((void)(stream), cuda_host_launch(grid, block, shared_bytes, [=]() { kernel(__VA_ARGS__); }))
+
+/* Runs body(context) once for every thread of every block. */
+void cuda_host_run(
+    dim3 grid, dim3 block, size_t shared_bytes, void (*body)(const void *), const void *context);
+
+template <typename Body>
+static inline void cuda_host_launch(dim3 grid, dim3 block, size_t shared_bytes, Body body)
+{
+    cuda_host_run(
+        grid, block, shared_bytes,
+        [](const void *context) { (*static_cast<const Body *>(context))(); }, &body);
+}
+
+/* Waits for the block or the warp; `place` tells the calls of the program apart. */
+void cuda_host_block_barrier(const void *place);
+void cuda_host_warp_barrier(const void *place);
+
+/* 64 bytes of each lane of the running warp that the others may read between warp barriers. */
+unsigned char *cuda_host_lane(unsigned lane);
+
+#define __syncthreads() cuda_host_block_barrier(__func__)
+
+static inline float __uint_as_float(uint32_t word)
+{
+    float value;
+    memcpy(&value, &word, sizeof value);
+    return value;
+}
+
+static inline uint32_t __float_as_uint(float value)
+{
+    uint32_t word;
+    memcpy(&word, &value, sizeof word);
+    return word;
+}
+
+static inline float rsqrtf(float value)
+{
+    return 1 / sqrtf(value);
+}
+
+static inline float __shfl_xor_sync(unsigned, float value, int distance)
+{
+    unsigned lane = threadIdx.x % 32;
+    float result;
+
+    memcpy(cuda_host_lane(lane), &value, sizeof value);
+    cuda_host_warp_barrier("shuffle");
+    memcpy(&result, cuda_host_lane(lane ^ static_cast<unsigned>(distance)), sizeof result);
+    cuda_host_warp_barrier("shuffled");
+    return result;
+}
+
+static inline double cuda_host_half(uint32_t pair, unsigned which)
+{
+    return __uint_as_float((which ? pair >> 16 : pair & 0xffffu) << 16);
+}
+
+static inline void mma_16x8x16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2])
+{
+    unsigned lane = threadIdx.x % 32, group = lane / 4, t = lane % 4;
+    unsigned char *own = cuda_host_lane(lane);
+
+    memcpy(own, a, sizeof a);
+    memcpy(own + sizeof a, b, sizeof b);
+    cuda_host_warp_barrier("mma");
+    for (unsigned i = 0; i < 4; i++) {
+        unsigned row = group + 8 * (i / 2), column = 2 * t + i % 2;
+        double sum = static_cast<double>(d[i]);
+        for (unsigned k = 0; k < 16; k++) {
+            uint32_t left[4], right[2];
+            memcpy(left, cuda_host_lane(row % 8 * 4 + k % 8 / 2), sizeof left);
+            memcpy(right, cuda_host_lane(column * 4 + k % 8 / 2) + sizeof left, sizeof right);
+            sum += cuda_host_half(left[row / 8 + 2 * (k / 8)], k % 2) *
+                   cuda_host_half(right[k / 8], k % 2);
+        }
+        d[i] = static_cast<float>(sum);
+    }
+    cuda_host_warp_barrier("mma done");
+}
+
+static inline void load_transposed(uint32_t (&b)[2], const uint16_t *row)
+{
+    unsigned lane = threadIdx.x % 32, group = lane / 4, t = lane % 4;
+
+    memcpy(cuda_host_lane(lane), &row, sizeof row);
+    cuda_host_warp_barrier("load");
+    for (unsigned i = 0; i < 2; i++) {
+        const uint16_t *first, *second;
+        memcpy(&first, cuda_host_lane(8 * i + 2 * t), sizeof first);
+        memcpy(&second, cuda_host_lane(8 * i + 2 * t + 1), sizeof second);
+        b[i] = first[group] | static_cast<uint32_t>(second[group]) << 16;
+    }
+    cuda_host_warp_barrier("loaded");
+}
+
+/* The part of the runtime that launching needs; the device's memory is the processor's. */
+typedef int cudaError_t;
+enum { cudaSuccess = 0, cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
+
+template <typename Kernel> static inline cudaError_t cudaFuncSetAttribute(Kernel, int, int)
+{
+    return cudaSuccess;
+}
+#endif
+#endif
