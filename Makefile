@@ -51,6 +51,7 @@ MANUALS := $(patsubst man/%.scd,$(BUILD)/man/%,$(wildcard man/*.scd))
 # Parts with rules of their own (kernels/, generated tables) each bring a fragment.
 -include $(wildcard mk/*.mk)
 
+.DEFAULT_GOAL := all
 .PHONY: all deps demo check unit-tests bench bench-programs fuzz fuzz-replay install uninstall clean manuals
 .DELETE_ON_ERROR:
 .SECONDARY:

@@ -141,6 +141,8 @@ static enum kvr_status escape_worker(struct evict_program *evict, struct kvr_err
 {
     const char *name = evict->settings->worker;
 
+    if (!*name)
+        return kvr_error_set(error, KVR_BAD_USAGE, "--worker is empty");
     kvr_json_write_string(&evict->worker, name, strlen(name));
     if (!kvr_buffer_text(&evict->worker))
         return kvr_error_memory(error);

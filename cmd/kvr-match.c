@@ -272,9 +272,10 @@ static void load_state(struct match *match)
 
     if (!path || access(path, F_OK) != 0)
         return;
-    if (kvr_index_load(kvr_matcher_index(match->matcher), path, &error) != KVR_OK)
+    enum kvr_status loaded = kvr_index_load(kvr_matcher_index(match->matcher), path, &error);
+    enum kvr_status fits = kvr_matcher_loaded(match->matcher, loaded == KVR_OK ? &error : NULL);
+    if (loaded != KVR_OK || fits != KVR_OK)
         tool_warn(&match->tool, "starting cold: %s", error.text);
-    kvr_matcher_loaded(match->matcher);
 }
 
 /* kvr-sim names the way back of the pipelines that it runs, so that they need not. */
@@ -292,6 +293,8 @@ static void say(void *context, const struct kvr_error *error)
 
     if (error->status == KVR_OK)
         tool_warn(tool, "%s", error->text);
+    else if (error->status == KVR_BAD_INPUT)
+        tool_bad_foreign_line(tool, error);
     else
         tool_fail(tool, error);
 }

@@ -9,6 +9,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <sys/time.h>
 #include <unistd.h>
 
@@ -190,6 +191,39 @@ static void keep_standard_descriptors(void)
         close(descriptor);
 }
 
+static bool is_same_file(const struct stat *output, const char *input)
+{
+    struct stat status;
+    int found = strcmp(input, "-") == 0 ? fstat(STDIN_FILENO, &status) : stat(input, &status);
+
+    return found == 0 && status.st_dev == output->st_dev && status.st_ino == output->st_ino;
+}
+
+/* Opens -o, emptied only when it is known to be no input: what is not read yet would be lost. */
+static enum kvr_status open_output(struct tool *tool, struct kvr_error *error)
+{
+    const struct tool_settings *settings = &tool->settings;
+    const char *name = settings->output;
+    struct stat output;
+    bool same;
+
+    tool->out.descriptor = open(name, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+    if (tool->out.descriptor < 0 || fstat(tool->out.descriptor, &output) != 0)
+        return kvr_error_errno(error, KVR_IO, "cannot write %s", name);
+    if (!S_ISREG(output.st_mode))
+        return KVR_OK;
+    same = tool->operand_count == 0 && is_same_file(&output, "-");
+    for (size_t i = 0; i < tool->operand_count; i++)
+        same |= is_same_file(&output, tool->operands[i]);
+    for (size_t i = 0; i < settings->merge.count; i++)
+        same |= is_same_file(&output, settings->merge.items[i]);
+    if (same)
+        return kvr_error_set(error, KVR_BAD_USAGE, "%s is input and output at once", name);
+    if (ftruncate(tool->out.descriptor, 0) != 0)
+        return kvr_error_errno(error, KVR_IO, "cannot write %s", name);
+    return KVR_OK;
+}
+
 int tool_begin_without_input(struct tool *tool, const struct kvr_program *program,
     const struct kvr_option_group *groups, int argc, char **argv)
 {
@@ -226,14 +260,12 @@ int tool_begin_without_input(struct tool *tool, const struct kvr_program *progra
         return print_wish(tool, all, wish);
     }
     handle(SIGPIPE, SIG_IGN);
+    handle(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error of its write */
     handle(SIGINT, on_interrupt);
     handle(SIGTERM, on_interrupt);
     handle(SIGALRM, on_alarm);
     if (tool->settings.output) {
-        tool->out.descriptor =
-            open(tool->settings.output, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-        if (tool->out.descriptor < 0) {
-            kvr_error_errno(&error, KVR_IO, "cannot write %s", tool->settings.output);
+        if (open_output(tool, &error) != KVR_OK) {
             free(tool->operands);
             return tool_fail(tool, &error);
         }
@@ -322,6 +354,13 @@ static void count_bad_line(struct tool *tool, const struct kvr_error *error)
     }
     if (tool->settings.strict)
         tool_stop(tool);
+}
+
+void tool_bad_foreign_line(struct tool *tool, const struct kvr_error *error)
+{
+    keep_status(tool, kvr_status_exit(KVR_BAD_INPUT));
+    if (!tool->settings.quiet)
+        say_error(tool, "%s", error->text);
 }
 
 void tool_bad_line(struct tool *tool, const struct kvr_error *error)

@@ -101,6 +101,10 @@ enum tool_result tool_next(struct tool *tool);
  * number, counted, and dropped or passed on (--keep-bad). The program goes on with tool_next(). */
 void tool_bad_line(struct tool *tool, const struct kvr_error *error);
 
+/* The same for a line that did not come from the inputs, as those of a loop: said, unless --quiet,
+ * and told by the exit status, but neither counted nor passed on. */
+void tool_bad_foreign_line(struct tool *tool, const struct kvr_error *error);
+
 /* "kvr-x: text" on standard error; warnings are left out with -q, details come with -v only. */
 void tool_warn(struct tool *tool, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void tool_detail(struct tool *tool, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -71,3 +71,9 @@ load helper
     run shellcheck -x tests/run tests/deps tests/demo tests/fuzz/run tests/helper.bash tests/bench/*.sh
     assert_success
 }
+
+@test "plain make builds every program" {
+    cd "$REPO"
+    run make -pn
+    assert_line ".DEFAULT_GOAL := all"
+}

@@ -260,3 +260,45 @@ ROWS
         [ "$(jq -s 'map(.[0]) | add' pairs)" -gt 0 ]
     done
 }
+
+@test "whichever allocation fails: a message and status 3, or the right answer, in every engine" {
+    "${CC:-cc}" -D_GNU_SOURCE -shared -fPIC -o fail.so "$DATA/fail_memory.c"
+    LD_PRELOAD=$PWD/fail.so true || skip "this build takes no LD_PRELOAD"
+    seq 1 30 | sed 's/.*/{"timestamp":&0,"hash_ids":[1,2&,3&],"input_length":1536,"output_length":600,"output_hash_ids":[9&],"user":"u&"}/' >lines
+    for options in "" "--engine vllm --live 2" "--engine sglang(host-ratio=2)" "--engine lmcache" \
+        "--engine mooncake(group=request)" "--policy arc --admission second" "--policy s3fifo --quota *=50%" \
+        "--tier gpu=4b --tier cpu=9b" "--curve" "--advise" "--sweep size=2b:8b:x2"; do
+        # shellcheck disable=SC2086
+        kvr-evict -c 9b $options lines >right
+        for at in $(seq 1 400); do
+            status=0
+            # shellcheck disable=SC2086
+            LD_PRELOAD=$PWD/fail.so FAIL_IN=kvr-evict FAIL_AT=$at kvr-evict -c 9b $options lines >out 2>err || status=$?
+            if [ "$status" -eq 0 ]; then
+                cmp right out || fail "options '$options', allocation $at"
+                [ -s err ] || break # there were not so many
+            else
+                [ "$status" -eq 3 ] || fail "options '$options', allocation $at: status $status"
+                grep -q memory err || fail "options '$options', allocation $at: $(cat err)"
+            fi
+        done
+    done
+}
+
+@test "ten thousand workers; a worker without a name is a bad line" {
+    seq 1 10000 | sed 's/.*/{"hash_ids":[1],"route":{"worker":"w&"}}/' >lines
+    run kvr-evict --json lines lines
+    assert_success
+    assert_equal "$(jq -c '[.requests, .hits, (.workers | length)]' <<<"$output")" '[20000,10000,10000]'
+    run kvr-evict <<<'{"hash_ids":[1],"route":{"worker":""}}'
+    assert_failure 1
+    assert_line "kvr-evict: stdin:1: a worker's name is empty"
+    run kvr-evict --worker '' <<<'{}'
+    assert_failure 2
+}
+
+@test "a second trace behind the first: its clock goes on where the first one stopped" {
+    printf '{"timestamp":%d,"hash_ids":[1]}\n' 100000000 1000 1500 3000 >lines
+    run kvr-evict --policy 'ttl(ttl=1s)' lines
+    assert_equal "$(jq .cache.hit <<<"$output" | tr '\n' ' ')" '0 512 512 0 '
+}

@@ -394,3 +394,73 @@ END
     run kvr-match --audit --against any both
     assert_failure 2
 }
+
+@test "a worker's name with a NUL is a bad line, not a second worker of the same name" {
+    run --separate-stderr kvr-match <<<'{"hash_ids":[1],"route":{"worker":"a\u0000b"}}
+{"event":"stored","worker":"a\u0000c","hash_ids":[1]}
+{"hash_ids":[1],"route":{"worker":"a"}}
+{"hash_ids":[1]}'
+    assert_failure 1
+    assert_equal "$(tail -n 1 <<<"$output")" '{"hash_ids":[1],"match":{"a":512}}'
+    assert_equal "$(grep -c 'NUL' <<<"$stderr")" 2
+}
+
+@test "a state that is no regular file is neither read nor replaced; a link stays one" {
+    mkfifo fifo
+    run timeout 10 kvr-match --state fifo <<<'{"hash_ids":[1]}'
+    assert_failure 3
+    assert_line "kvr-match: starting cold: 'fifo' is no regular file"
+    [ -p fifo ]
+    ln -s /dev/zero zero
+    run timeout 10 kvr-match --state zero <<<'{"hash_ids":[1]}'
+    assert_failure 3
+    [ -c "$(readlink -f zero)" ]
+    kvr-match --state file <<<'{"hash_ids":[1],"route":{"worker":"a"}}'
+    chmod 640 file
+    ln -s file link
+    run kvr-match --state link <<<'{"hash_ids":[1],"route":{"worker":"b"}}'
+    assert_output --partial '{"a":512}'
+    [ -L link ]
+    assert_equal "$(stat -c %a file)" 640
+    run kvr-match --state file <<<'{"hash_ids":[1]}'
+    assert_output --partial '{"a":512,"b":512}'
+}
+
+@test "--against any starts cold from the state of a fleet" {
+    kvr-match --state file <<<'{"hash_ids":[1],"route":{"worker":"a"}}'
+    run kvr-match --against any --state file <<<'{"hash_ids":[1]}
+{"hash_ids":[1]}'
+    assert_success
+    assert_line --partial "starting cold: the state is of a fleet"
+    assert_line '{"hash_ids":[1],"match":{}}'
+    assert_line '{"hash_ids":[1],"match":{"any":512}}'
+    run kvr-match --against any --state file <<<'{"hash_ids":[1]}'
+    assert_output '{"hash_ids":[1],"match":{"any":512}}'
+}
+
+@test "a file that may not grow ends with a message and leaves nothing half written" {
+    seq 1 2000 | sed 's/.*/{"hash_ids":[&],"route":{"worker":"a"}}/' >lines
+    run bash -c 'ulimit -f 8; kvr-match --state new lines | tail -n 1; exit "${PIPESTATUS[0]}"'
+    assert_failure 3
+    assert_line --partial "cannot write 'new': File too large"
+    assert_equal "$(echo new*)" 'new*'
+}
+
+@test "bad lines of a loop count in the status, and -q says nothing of them" {
+    mkfifo loop
+    for quiet in "" -q; do
+        { kvr-match $quiet -w 1 --loop loop <<<'{"hash_ids":[1]}' 2>err || echo $? >rc; } |
+            kvr-route | sed -u 's/^{"hash_ids".*/garbage\n&/' | tee loop >/dev/null
+        assert_equal "$(cat rc)" 1
+        assert_equal "$(grep -c 'not JSON' err)" "$([ "$quiet" ] && echo 0 || echo 1)"
+    done
+}
+
+@test "--ttl after a wrong timestamp, behind another trace, and with a state of another trace" {
+    printf '{"timestamp":%s,"hash_ids":[1],"route":{"worker":"a"}}\n' 90000000 1e30 1000 1500 2600 >lines
+    run kvr-match --ttl 1s --state file lines
+    assert_equal "$(jq -c .match <<<"$output" | tr '\n' ' ')" '{} {"a":512} {"a":512} {"a":512} {} '
+    printf '{"timestamp":%s,"hash_ids":[1],"route":{"worker":"a"}}\n' 10 1010 >lines
+    run kvr-match --ttl 1s --state file lines
+    assert_equal "$(jq -c .match <<<"$output" | tr '\n' ' ')" '{"a":512} {} '
+}

@@ -282,3 +282,22 @@ $other session 0"
     exec 7>&- 8<&-
     wait
 }
+
+@test "a wrong timestamp, or a second trace behind the first, does not stop the clock" {
+    seq 1 200 | sed 's/.*/{"timestamp":&000,"input_length":20000,"output_length":10}/' >trace
+    for first in 1e15 -1e300 1e300 90000000; do
+        { echo "{\"timestamp\":$first,\"input_length\":10}"; cat trace; } >lines
+        run kvr-route -w 2 --policy cost lines
+        assert_success
+        jq -se 'map(.route.queue_ms) | max < 5000' <<<"$output"
+    done
+    run kvr-route -w 2 --policy cost trace trace
+    jq -se 'map(.route.queue_ms) | max < 5000' <<<"$output"
+}
+
+@test "-w: what can only be a mistake is refused" {
+    for workers in 0 -3 nothere.jsonl workers.txt /nowhere a,,b; do
+        run kvr-route -w "$workers" <<<'{}'
+        [[ $status == 2 || $status == 3 ]]
+    done
+}

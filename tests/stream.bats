@@ -404,3 +404,44 @@ J
     }
     each check
 }
+
+@test "a signal while a FIFO's writer is waited for: told to the program, and the wait goes on" {
+    mkfifo in
+    kvr-match -w 1 --state state in >out 2>err &
+    program=$!
+    for _ in $(seq 100); do [ -s out ] && break; sleep 0.05; done # -w is out before the wait
+    kill -USR1 $program
+    for _ in $(seq 100); do [ -s state ] && break; sleep 0.05; done
+    [ -s state ]
+    kill -HUP $program
+    for _ in $(seq 100); do [ "$(wc -l <out)" -eq 2 ] && break; sleep 0.05; done
+    echo '{"hash_ids":[1]}' >in
+    wait $program
+    assert_equal "$(cat err)" ""
+    assert_equal "$(tail -n 1 out)" '{"hash_ids":[1],"match":{}}'
+    kvr-match in >out 2>err &
+    program=$!
+    sleep 0.2
+    kill -TERM $program
+    status=0
+    wait $program || status=$?
+    assert_equal "$status" 143
+    assert_equal "$(cat err)" ""
+}
+
+@test "-o that is also an input is refused before it is emptied" {
+    echo '{"hash_ids":[1]}' >file
+    ln file same
+    for tool in kvr-match "kvr-route -w 1" kvr-evict; do
+        for inputs in file "-m same /dev/null" -; do
+            # shellcheck disable=SC2086
+            run $tool -o file $inputs <file
+            assert_failure 2
+            assert_output --partial "file is input and output at once"
+        done
+        assert_equal "$(cat file)" '{"hash_ids":[1]}'
+        seq 100 >longer
+        $tool -o longer file
+        assert_equal "$(wc -l <longer)" 1
+    done
+}

@@ -76,7 +76,7 @@ uint64_t *kvr_u64_map_insert(struct kvr_u64_map *map, uint64_t key, bool *insert
     uint64_t *found = kvr_u64_map_find(map, key);
 
     if (inserted)
-        *inserted = !found;
+        *inserted = false;
     if (found)
         return found;
     if ((!map->slots || (map->length + 1) * 4 > (map->mask + 1) * 3) && !grow(map))
@@ -85,6 +85,8 @@ uint64_t *kvr_u64_map_insert(struct kvr_u64_map *map, uint64_t key, bool *insert
     map->used[at] = 1;
     map->slots[at] = (struct kvr_u64_map_slot){.key = key};
     map->length++;
+    if (inserted)
+        *inserted = true;
     return &map->slots[at].value;
 }
 

@@ -36,7 +36,7 @@ void kvr_u64_map_clear(struct kvr_u64_map *map);
 uint64_t *kvr_u64_map_find(const struct kvr_u64_map *map, uint64_t key);
 
 /* The value of key, made with value 0 where the key is new (*inserted, which may be NULL, says so).
- * NULL when memory is short. */
+ * NULL when memory is short; then *inserted is false. */
 uint64_t *kvr_u64_map_insert(struct kvr_u64_map *map, uint64_t key, bool *inserted);
 
 /* Removes key and, when value is not NULL, stores what it had there. False when it was not there.

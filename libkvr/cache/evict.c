@@ -102,6 +102,8 @@ static enum kvr_status find_lane(struct kvr_evict *evict, struct kvr_value worke
         name = (struct kvr_value){evict->setup.worker, strlen(evict->setup.worker), KVR_NUMBER};
     else if (worker.type != KVR_STRING && worker.type != KVR_NUMBER)
         return kvr_error_set(error, KVR_BAD_INPUT, "a worker's name is not a string");
+    if (name.length == 2u * quoted)
+        return kvr_error_set(error, KVR_BAD_INPUT, "a worker's name is empty");
     uint64_t *number = kvr_u64_map_insert(&evict->lane_numbers, name_hash(name), &is_new);
     if (!number)
         return kvr_error_memory(error);

@@ -14,7 +14,7 @@
 #include "cache/request_line.h"
 #include "cache/tiers.h"
 
-enum { KVR_QUOTAS_MOST = 64, KVR_WORKERS_MOST = 4096 };
+enum { KVR_QUOTAS_MOST = 64, KVR_WORKERS_MOST = 65534 };
 
 struct kvr_quota {
     struct kvr_text_piece tenant; /* "*": every other tenant, each by itself */

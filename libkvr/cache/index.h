@@ -96,7 +96,8 @@ uint64_t kvr_index_key(uint64_t space, uint64_t id);
 /*
  * Workers. Ids are small integers, given in order of appearance; that of a removed worker is given
  * again. kvr_index_worker() finds or creates (with the default capacity); KVR_BAD_INPUT for a name
- * that is empty or too long or one worker too many. _lookup() says UINT32_MAX for a stranger.
+ * that is empty, too long or has a NUL, and for one worker too many. _lookup() says UINT32_MAX for
+ * a stranger.
  */
 enum kvr_status kvr_index_worker(struct kvr_index *index, const char *name, size_t length,
     uint32_t *worker, struct kvr_error *error);
@@ -151,13 +152,17 @@ enum kvr_status kvr_index_removed(struct kvr_index *index, uint32_t worker, enum
 /* A `cleared` event of one medium: its references are gone. */
 void kvr_index_cleared(struct kvr_index *index, uint32_t worker, enum kvr_medium medium);
 
+/* The time that the index has come to; false before its first. */
+bool kvr_index_now(const struct kvr_index *index, int64_t *now_ms);
+
 /* (block, worker) pairs held, distinct blocks, and bytes mapped for all of it. */
 uint64_t kvr_index_pairs(const struct kvr_index *index);
 uint64_t kvr_index_distinct_blocks(const struct kvr_index *index);
 uint64_t kvr_index_memory_bytes(const struct kvr_index *index);
 
 /*
- * State on disk. Saved whole or not at all (a new file renamed over the old one), with a version
+ * State on disk. A regular file or a link to one, saved whole or not at all (a new file renamed
+ * over the old one, whose permissions it keeps; a first one is the owner's alone), with a version
  * and a checksum over every byte. _load() replaces the content of the index, the options stay;
  * a file that is truncated, foreign, of another version or of another ttl mode gives KVR_BAD_INPUT
  * and an empty index (a cold start is the caller's choice); unreadable is KVR_IO.

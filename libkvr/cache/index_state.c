@@ -138,8 +138,14 @@ static void put_index(struct writer *writer, const struct kvr_index *index)
     write_out(writer);
 }
 
-enum kvr_status kvr_index_save(
-    const struct kvr_index *index, const char *path, struct kvr_error *error)
+static enum kvr_status no_file(struct kvr_error *error, const char *path)
+{
+    return kvr_error_set(error, KVR_IO, "'%s' is no regular file", path);
+}
+
+/* Writes a new file beside `path`, which is no link, and puts it in its place. */
+static enum kvr_status replace(
+    const struct kvr_index *index, const char *path, mode_t mode, struct kvr_error *error)
 {
     struct writer writer = {.file = -1};
     struct kvr_buffer name = {0};
@@ -158,6 +164,8 @@ enum kvr_status kvr_index_save(
         status = kvr_error_errno(error, KVR_IO, "cannot write '%s'", name.data);
     } else {
         put_index(&writer, index);
+        if (!writer.failed && fchmod(writer.file, mode) != 0)
+            writer.failed = true;
         if (!writer.failed && fsync(writer.file) != 0)
             writer.failed = true;
         if (close(writer.file) != 0)
@@ -170,6 +178,21 @@ enum kvr_status kvr_index_save(
     kvr_buffer_release(&writer.buffer);
     kvr_buffer_release(&name);
     XXH3_freeState(writer.sum);
+    return status;
+}
+
+enum kvr_status kvr_index_save(
+    const struct kvr_index *index, const char *path, struct kvr_error *error)
+{
+    struct stat old;
+    bool exists = stat(path, &old) == 0;
+    enum kvr_status status;
+
+    if (exists && !S_ISREG(old.st_mode))
+        return no_file(error, path); /* a device or FIFO shall not be replaced by a file */
+    char *target = exists ? realpath(path, NULL) : NULL; /* a link stays one */
+    status = replace(index, target ? target : path, exists ? old.st_mode & 0777 : 0600, error);
+    free(target);
     return status;
 }
 
@@ -315,12 +338,15 @@ enum kvr_status kvr_index_load(struct kvr_index *index, const char *path, struct
 {
     struct kvr_buffer content = {0};
     enum kvr_status status = KVR_OK;
-    int file = open(path, O_RDONLY | O_CLOEXEC);
+    struct stat kind;
+    int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO shall not hold us up */
 
     kvr_index_reset(index);
     if (file < 0)
         return kvr_error_errno(error, KVR_IO, "cannot read '%s'", path);
-    for (;;) {
+    if (fstat(file, &kind) != 0 || !S_ISREG(kind.st_mode))
+        status = no_file(error, path); /* it might never end */
+    while (status == KVR_OK) {
         ssize_t done;
         if (!kvr_buffer_reserve(&content, CHUNK_BYTES)) {
             status = kvr_error_memory(error);

@@ -187,6 +187,8 @@ enum kvr_status kvr_index_worker(struct kvr_index *index, const char *name, size
     if (length == 0 || length > KVR_INDEX_MAX_NAME_BYTES)
         return kvr_error_set(error, KVR_BAD_INPUT, "a worker's name must have 1 to %u bytes",
             KVR_INDEX_MAX_NAME_BYTES);
+    if (memchr(name, 0, length))
+        return kvr_error_set(error, KVR_BAD_INPUT, "a worker's name has a NUL byte");
     if (index->names_used >= KVR_INDEX_MAX_WORKERS)
         return kvr_error_set(error, KVR_BAD_INPUT, "more than %u workers", KVR_INDEX_MAX_WORKERS);
     for (id = index->free_worker_hint; id < index->worker_top && index->workers[id].name;)
@@ -425,6 +427,12 @@ static void expire_due(struct kvr_index *index)
         }
         heap_sink(index, 0);
     }
+}
+
+bool kvr_index_now(const struct kvr_index *index, int64_t *now_ms)
+{
+    *now_ms = index->now_ms;
+    return index->time_known;
 }
 
 void kvr_index_advance(struct kvr_index *index, int64_t now_ms)

@@ -20,8 +20,8 @@ struct kvr_matcher {
     struct kvr_index_match *sorted; /* for options.top */
     size_t sorted_room;
     struct kvr_buffer scratch, model, lora, salt;
-    int64_t time_ms;
-    bool has_time;
+    struct kvr_stream_clock clock;
+    bool has_time;    /* a line had one */
     uint32_t *listed; /* by worker: the last kvr_matcher_workers() that named it */
     size_t listed_room;
     uint32_t listing;
@@ -104,21 +104,41 @@ struct kvr_index *kvr_matcher_index(struct kvr_matcher *matcher)
     return matcher->index;
 }
 
-void kvr_matcher_loaded(struct kvr_matcher *matcher)
+/* The index holds the workers of a fleet, which --against any has none of. */
+static bool has_a_fleet(const struct kvr_matcher *matcher)
+{
+    for (uint32_t i = 0; i < kvr_index_worker_limit(matcher->index); i++) {
+        const char *name = kvr_index_worker_name(matcher->index, i);
+        if (name && strcmp(name, "any") != 0)
+            return true;
+    }
+    return false;
+}
+
+enum kvr_status kvr_matcher_loaded(struct kvr_matcher *matcher, struct kvr_error *error)
 {
     uint64_t tokens, blocks;
+    int64_t now_ms;
 
-    matcher->learned = kvr_index_pairs(matcher->index);
-    if (matcher->options.any) {
+    if (matcher->options.any && has_a_fleet(matcher)) {
+        for (uint32_t i = 0; i < kvr_index_worker_limit(matcher->index); i++)
+            if (kvr_index_worker_name(matcher->index, i))
+                kvr_index_worker_remove(matcher->index, i);
         add_any(matcher, NULL);
-        return;
+        return kvr_error_set(error, KVR_BAD_INPUT, "the state is of a fleet, not of --against any");
     }
+    if (kvr_index_now(matcher->index, &now_ms))
+        matcher->clock = (struct kvr_stream_clock){.now_ms = (double)now_ms, .started = true};
+    matcher->learned = kvr_index_pairs(matcher->index);
+    if (matcher->options.any)
+        return add_any(matcher, error);
     if (!matcher->options.capacity.amount ||
         capacity_of(matcher, &matcher->options.capacity, &tokens, &blocks, NULL) != KVR_OK)
-        return;
+        return KVR_OK;
     for (uint32_t i = 0; i < kvr_index_worker_limit(matcher->index); i++)
         if (kvr_index_worker_name(matcher->index, i))
             kvr_index_worker_capacity(matcher->index, i, tokens, blocks);
+    return KVR_OK;
 }
 
 uint64_t kvr_matcher_learned(const struct kvr_matcher *matcher)
@@ -204,13 +224,13 @@ static enum kvr_status read_time(struct kvr_matcher *matcher, const struct kvr_l
     if (!missing(value)) {
         if (!kvr_value_double(value, &number))
             return wrong_type("timestamp", "a number", error);
-        number = floor(number);
         matcher->has_time = true;
-        matcher->time_ms = number <= -9e18  ? INT64_MIN / 2
-                           : number >= 9e18 ? INT64_MAX / 2
-                                            : (int64_t)number;
+        kvr_stream_clock_follow(&matcher->clock, number);
+    } else if (!matcher->has_time) {
+        kvr_stream_clock_follow(&matcher->clock, kvr_clock_ms());
     }
-    *time_ms = matcher->has_time ? matcher->time_ms : (int64_t)kvr_clock_ms();
+    /* far from the ends of int64_t: a clock takes no leaps, and few steps of centuries */
+    *time_ms = (int64_t)floor(fmin(matcher->clock.now_ms, 4e18));
     return KVR_OK;
 }
 

@@ -31,9 +31,10 @@ enum kvr_status kvr_matcher_create(
     struct kvr_matcher **matcher, const struct kvr_match_options *options, struct kvr_error *error);
 void kvr_matcher_destroy(struct kvr_matcher *matcher);
 
-/* For statistics and the state file. After a kvr_index_load() call kvr_matcher_loaded(). */
+/* For statistics and the state file. After a kvr_index_load(), also one that failed, call
+ * kvr_matcher_loaded(): KVR_BAD_INPUT, and an empty index, for a state that is not of this mode. */
 struct kvr_index *kvr_matcher_index(struct kvr_matcher *matcher);
-void kvr_matcher_loaded(struct kvr_matcher *matcher);
+enum kvr_status kvr_matcher_loaded(struct kvr_matcher *matcher, struct kvr_error *error);
 
 /*
  * The workers of a -w argument, at the start or again: new ones are created, capacities set, and

@@ -217,6 +217,8 @@ static enum kvr_status read_numbers(struct kvr_request_reader *reader, const str
     if (view->has_time &&
         (!kvr_value_double(time, &request->time_ms) || !isfinite(request->time_ms)))
         return wrong_type(KVR_NAME_TIMESTAMP, "a number", error);
+    if (view->has_time)
+        request->time_ms = kvr_stream_clock_follow(&reader->clock, request->time_ms);
     int64_t number = 0;
     if (!missing(priority) &&
         (!kvr_value_i64(priority, &number) || number < INT32_MIN || number > INT32_MAX))

@@ -9,6 +9,7 @@
 #ifndef KVR_CACHE_REQUEST_LINE_H
 #define KVR_CACHE_REQUEST_LINE_H
 
+#include "base/clock.h"
 #include "base/u64_map.h"
 #include "cache/block_cache.h"
 #include "line/expression.h"
@@ -25,6 +26,7 @@ struct kvr_request_reader {
     uint64_t *ids, *output_ids;
     size_t id_size, output_id_size;
     struct kvr_u64_map conversations, namespaces;
+    struct kvr_stream_clock clock;
     char **namespace_texts; /* by number: ,"model":"x","lora":"y" as the lines write them */
     size_t namespace_text_count, namespace_text_size;
 };

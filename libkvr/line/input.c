@@ -46,7 +46,8 @@ enum kvr_status kvr_input_open(
     } else {
         input->descriptor = open(name, O_RDONLY | O_CLOEXEC | (no_wait ? O_NONBLOCK : 0));
         if (input->descriptor < 0)
-            result = kvr_error_errno(error, KVR_IO, "cannot open %s", name);
+            result =
+                errno == EINTR ? KVR_END : kvr_error_errno(error, KVR_IO, "cannot open %s", name);
     }
     if (result == KVR_OK && fstat(input->descriptor, &status) != 0)
         result = kvr_error_errno(error, KVR_IO, "cannot read %s", input->name);

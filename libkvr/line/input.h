@@ -28,7 +28,7 @@ struct kvr_input {
 };
 
 /* Opens name ("-" is standard input, a unix socket is connected to). With no_wait a FIFO is opened
- * without waiting for a writer. */
+ * without waiting for a writer. KVR_END: a signal came while a FIFO's writer was waited for. */
 enum kvr_status kvr_input_open(
     struct kvr_input *input, const char *name, bool no_wait, struct kvr_error *error);
 void kvr_input_close(struct kvr_input *input);

@@ -264,8 +264,12 @@ enum kvr_status kvr_source_next(
                 continue;
             }
         } else if (source->next_file < source->options.file_count) {
-            const char *name = source->options.files[source->next_file++];
+            const char *name = source->options.files[source->next_file];
+            source->options.before_wait(source->options.context); /* for a FIFO's writer */
             status = kvr_input_open(&source->main, name, false, error);
+            if (status == KVR_END)
+                continue;
+            source->next_file++;
             if (status != KVR_OK)
                 return status;
             source->main_open = true;

@@ -129,6 +129,20 @@ static enum kvr_status each_in_file(const char *file,
     return status == KVR_END ? KVR_OK : status;
 }
 
+/* A mistyped number or file shall not become a worker of that name. */
+static bool looks_like_no_name(const char *argument)
+{
+    static const char *const ends[] = {".json", ".jsonl", ".ndjson", ".gz", ".txt"};
+    size_t length = strlen(argument);
+
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        size_t end = strlen(ends[i]);
+        if (length > end && strcmp(argument + length - end, ends[i]) == 0)
+            return true;
+    }
+    return *argument == '-' || *argument == '+';
+}
+
 enum kvr_status kvr_workers_each(const char *argument,
     enum kvr_status (*each)(
         void *context, const struct kvr_worker_description *worker, struct kvr_error *error),
@@ -142,6 +156,8 @@ enum kvr_status kvr_workers_each(const char *argument,
         status = kvr_quantity_count(argument, &count, error);
         if (status == KVR_OK && count > 1000000)
             status = kvr_error_set(error, KVR_BAD_USAGE, "more than 1,000,000 workers");
+        if (status == KVR_OK && count == 0)
+            status = kvr_error_set(error, KVR_BAD_USAGE, "a fleet of 0 workers");
         for (uint64_t i = 0; status == KVR_OK && i < count; i++) {
             char name[24];
             worker.name.text = name;
@@ -152,6 +168,9 @@ enum kvr_status kvr_workers_each(const char *argument,
     }
     if (strchr(argument, '/') || access(argument, F_OK) == 0)
         return each_in_file(argument, each, context, error);
+    if (looks_like_no_name(argument))
+        return kvr_error_set(error, KVR_BAD_USAGE,
+            "'%s' is no number of workers, no list of names, and no file that is there", argument);
     for (const char *at = argument; status == KVR_OK && at;) {
         const char *comma = strchrnul(at, ',');
         worker.name = (struct kvr_text){at, (size_t)(comma - at)};

@@ -41,6 +41,8 @@ enum kvr_status kvr_writer_flush(struct kvr_writer *writer)
 {
     size_t done = 0;
 
+    if (writer->buffer.failed && writer->error.status == KVR_OK)
+        kvr_error_memory(&writer->error); /* text with a hole is not written as if it were whole */
     while (done < writer->whole && !writer->closed && writer->error.status == KVR_OK) {
         size_t length = writer->whole - done;
         if (writer->before_write)

@@ -70,6 +70,17 @@ static enum kvr_status read_number(const struct kvr_line *line, enum kvr_name na
                                            : wrong_type(kvr_name_text(name), "a number", error);
 }
 
+/* The stream's time at this line; NAN where it tells none. */
+static enum kvr_status read_time(struct kvr_route_reader *reader, const struct kvr_line *line,
+    double *now_ms, struct kvr_error *error)
+{
+    enum kvr_status status = read_number(line, KVR_NAME_TIMESTAMP, NAN, now_ms, error);
+
+    if (status == KVR_OK && !isnan(*now_ms))
+        *now_ms = kvr_stream_clock_follow(&reader->clock, *now_ms);
+    return status;
+}
+
 /* A string's text without copying where it has no escapes. */
 static bool text_of(struct kvr_route_reader *reader, struct kvr_value value, struct kvr_text *text)
 {
@@ -257,7 +268,7 @@ enum kvr_status kvr_route_read(struct kvr_route_reader *reader, const struct kvr
     int64_t number;
 
     *request = (struct kvr_route_request){.id = missing(id) ? 0 : hash_name(id)};
-    enum kvr_status status = read_number(line, KVR_NAME_TIMESTAMP, NAN, &request->now_ms, error);
+    enum kvr_status status = read_time(reader, line, &request->now_ms, error);
     if (status == KVR_OK)
         status = read_tokens(line, KVR_NAME_BLOCK_SIZE, &block_tokens, &given, error);
     if (status != KVR_OK)
@@ -364,7 +375,7 @@ enum kvr_status kvr_route_event(
     struct kvr_value event = kvr_line_get(line, KVR_NAME_EVENT);
     double now_ms;
 
-    enum kvr_status status = read_number(line, KVR_NAME_TIMESTAMP, NAN, &now_ms, error);
+    enum kvr_status status = read_time(reader, line, &now_ms, error);
     if (status != KVR_OK)
         return status;
     kvr_fleet_advance(reader->fleet, now_ms);

@@ -5,6 +5,7 @@
 #ifndef KVR_ROUTE_STREAM_H
 #define KVR_ROUTE_STREAM_H
 
+#include "base/clock.h"
 #include "line/expression.h"
 #include "route/router.h"
 
@@ -21,6 +22,7 @@ struct kvr_route_reader {
     uint64_t *ids;
     size_t match_capacity, id_capacity;
     struct kvr_u64_map conversations; /* chat_id → the chat_id that its conversation began with */
+    struct kvr_stream_clock clock;
 };
 
 void kvr_route_reader_release(struct kvr_route_reader *reader);
