@@ -194,13 +194,36 @@ static const struct event_type *type_named(struct kvr_text name)
     return type;
 }
 
+/* Passes over a field's value. Tokens are most of a message: they are read on the way, and *tokens
+ * told where they are. */
+static bool pass_field(struct kvr_kv_decoder *decoder, struct kvr_kv_event *event,
+    struct kvr_msgpack *reader, bool tokens)
+{
+    struct kvr_msgpack ahead = *reader;
+    struct kvr_msgpack_value value;
+
+    if (!tokens || !kvr_msgpack_next(&ahead, &value) || value.type != KVR_MSGPACK_ARRAY)
+        return kvr_msgpack_skip(reader);
+    uint32_t *grown = kvr_grow(
+        decoder->tokens, &decoder->token_room, value.length ? value.length : 1, sizeof *grown);
+    if (!grown)
+        return kvr_msgpack_skip(reader);
+    decoder->tokens = grown;
+    event->tokens = grown;
+    if (kvr_msgpack_u32s(reader, grown, &event->token_count))
+        return true;
+    event->tokens = NULL;
+    return kvr_msgpack_skip(reader);
+}
+
 static void set_type(struct kvr_kv_event *event, const struct kvr_msgpack_value *name)
 {
     event->name = (struct kvr_text){(const char *)name->bytes, name->length};
     event->type = type_named(event->name)->type;
 }
 
-static bool list_array(struct kvr_kv_event *event, struct kvr_msgpack *reader, uint32_t length)
+static bool list_array(struct kvr_kv_decoder *decoder, struct kvr_kv_event *event,
+    struct kvr_msgpack *reader, uint32_t length)
 {
     struct kvr_msgpack_value name;
 
@@ -210,7 +233,8 @@ static bool list_array(struct kvr_kv_event *event, struct kvr_msgpack *reader, u
     const struct event_type *type = type_named(event->name);
     for (uint32_t i = 1; i < length; i++) {
         const uint8_t *from = reader->at;
-        if (!kvr_msgpack_skip(reader))
+        bool tokens = i <= type->count && type->order[i - 1] == KVR_KV_TOKEN_IDS;
+        if (!pass_field(decoder, event, reader, tokens))
             return false;
         if (i <= type->count && *from != 0xc0)
             event->fields[type->order[i - 1]] = (struct kvr_msgpack){from, reader->at};
@@ -218,7 +242,8 @@ static bool list_array(struct kvr_kv_event *event, struct kvr_msgpack *reader, u
     return true;
 }
 
-static bool list_map(struct kvr_kv_event *event, struct kvr_msgpack *reader, uint32_t length)
+static bool list_map(struct kvr_kv_decoder *decoder, struct kvr_kv_event *event,
+    struct kvr_msgpack *reader, uint32_t length)
 {
     struct kvr_msgpack_value name, value;
     bool typed = false;
@@ -228,7 +253,7 @@ static bool list_map(struct kvr_kv_event *event, struct kvr_msgpack *reader, uin
         if (!kvr_msgpack_skip(reader) || !kvr_msgpack_next(&key, &name))
             return false;
         struct kvr_msgpack piece = *reader;
-        if (!kvr_msgpack_skip(reader))
+        if (!pass_field(decoder, event, reader, is_text(&name, "token_ids")))
             return false;
         piece.end = reader->at;
         if (name.type != KVR_MSGPACK_TEXT)
@@ -329,25 +354,6 @@ static bool read_hashes(struct kvr_kv_decoder *decoder, struct kvr_kv_event *eve
     event->hashes = grown;
     event->hash_count = count;
     return true;
-}
-
-static bool read_tokens(struct kvr_kv_decoder *decoder, struct kvr_kv_event *event)
-{
-    struct kvr_msgpack reader = event->fields[KVR_KV_TOKEN_IDS];
-    struct kvr_msgpack_value value;
-    struct kvr_msgpack ahead = reader;
-
-    if (!reader.at)
-        return true;
-    if (!kvr_msgpack_next(&ahead, &value) || value.type != KVR_MSGPACK_ARRAY)
-        return false;
-    uint32_t *grown = kvr_grow(
-        decoder->tokens, &decoder->token_room, value.length ? value.length : 1, sizeof *grown);
-    if (!grown)
-        return false;
-    decoder->tokens = grown;
-    event->tokens = grown;
-    return kvr_msgpack_u32s(&reader, grown, &event->token_count);
 }
 
 /* Text of a field; false for another type and for one that is too long. */
@@ -476,7 +482,7 @@ static const char *read_fields(struct kvr_kv_decoder *decoder, struct kvr_kv_eve
     event->has_parent = parent.at && !(*parent.at == 0xa0 && event->type == KVR_KV_PUT);
     if (event->has_parent && !kvr_kv_hash(&parent, &event->parent))
         return "a parent_block_hash that is no hash";
-    if (!read_tokens(decoder, event))
+    if (event->fields[KVR_KV_TOKEN_IDS].at && !event->tokens)
         return "token_ids that are no list of tokens";
     if (!read_number(event, KVR_KV_BLOCK_SIZE, &given, &event->block_size) ||
         event->block_size > BLOCK_SIZE_LIMIT)
@@ -520,9 +526,9 @@ enum kvr_status kvr_kv_event_next(struct kvr_kv_batch *batch, struct kvr_kv_deco
     if (!kvr_msgpack_next(&reader, &value))
         return batch->left = 0, bad(error, "an event that is cut off");
     if (value.type == KVR_MSGPACK_ARRAY) {
-        listed = list_array(event, &reader, value.length);
+        listed = list_array(decoder, event, &reader, value.length);
     } else if (value.type == KVR_MSGPACK_MAP) {
-        listed = list_map(event, &reader, value.length);
+        listed = list_map(decoder, event, &reader, value.length);
     } else {
         listed = value.type == KVR_MSGPACK_TEXT;
         if (listed)

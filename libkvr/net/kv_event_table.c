@@ -3,10 +3,11 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/random.h>
 #include <time.h>
 
-enum { FIRST_SLOTS = 64 };
+enum { FIRST_SLOTS = 64, HUGE_PAGE_BYTES = 2 << 20 };
 
 /* Drawn once; no answer depends on it. */
 static uint64_t secret;
@@ -63,6 +64,19 @@ struct kvr_kv_entry *kvr_kv_table_find(const struct kvr_kv_table *table, uint64_
     }
 }
 
+/* Large tables on large pages: look-ups are at random, so most would miss the TLB too. */
+static void *zeroed(size_t bytes)
+{
+    void *memory;
+
+    if (bytes < 2 * HUGE_PAGE_BYTES)
+        return calloc(1, bytes);
+    if (posix_memalign(&memory, HUGE_PAGE_BYTES, bytes) != 0)
+        return NULL;
+    (void)madvise(memory, bytes, MADV_HUGEPAGE);
+    return memset(memory, 0, bytes);
+}
+
 static bool resize(struct kvr_kv_table *table, size_t slots)
 {
     size_t old_bytes = bytes_of(table), new_bytes = slots * sizeof *table->slots;
@@ -71,7 +85,7 @@ static bool resize(struct kvr_kv_table *table, size_t slots)
 
     if (new_bytes > old_bytes && new_bytes - old_bytes > table->memory->limit - table->memory->used)
         return false;
-    struct kvr_kv_entry *fresh = calloc(slots, sizeof *fresh);
+    struct kvr_kv_entry *fresh = zeroed(new_bytes);
     if (!fresh)
         return false;
     table->slots = fresh;
@@ -89,28 +103,35 @@ static bool resize(struct kvr_kv_table *table, size_t slots)
     return true;
 }
 
+/* The slot of key, or the free one where it would go. */
+static struct kvr_kv_entry *probe(const struct kvr_kv_table *table, uint64_t key)
+{
+    size_t at = mix(key) & table->mask;
+
+    while (table->slots[at].space && table->slots[at].key != key)
+        at = (at + 1) & table->mask;
+    return &table->slots[at];
+}
+
 struct kvr_kv_entry *kvr_kv_table_insert(
     struct kvr_kv_table *table, uint64_t key, uint32_t space, bool *inserted)
 {
-    struct kvr_kv_entry *found = kvr_kv_table_find(table, key);
+    struct kvr_kv_entry *slot = table->slots ? probe(table, key) : NULL;
 
     *inserted = false;
-    if (found)
-        return found;
+    if (slot && slot->space)
+        return slot;
     size_t slots = table->slots ? table->mask + 1 : 0;
-    if ((table->length + 1) * 4 > slots * 3 && !resize(table, slots ? 2 * slots : FIRST_SLOTS) &&
-        table->length + 1 >= slots)
-        return NULL;
-    /* A table that cannot grow is filled further while its limit lasts, but never quite. */
-    if ((table->length + 1) * 8 > (table->mask + 1) * 7)
-        return NULL;
-    size_t at = mix(key) & table->mask;
-    while (table->slots[at].space)
-        at = (at + 1) & table->mask;
-    table->slots[at] = (struct kvr_kv_entry){.key = key, .space = space};
+    if ((table->length + 1) * 4 > slots * 3) {
+        if (resize(table, slots ? 2 * slots : FIRST_SLOTS))
+            slot = probe(table, key);
+        else if ((table->length + 1) * 8 > slots * 7) /* filled further, but never quite */
+            return NULL;
+    }
+    *slot = (struct kvr_kv_entry){.key = key, .space = space};
     table->length++;
     *inserted = true;
-    return &table->slots[at];
+    return slot;
 }
 
 void kvr_kv_table_remove(struct kvr_kv_table *table, struct kvr_kv_entry *entry)

@@ -2,6 +2,7 @@
 
 #include "line/json.h"
 
+#include <endian.h>
 #include <string.h>
 
 static uint64_t big_endian(const uint8_t *bytes, size_t count)
@@ -186,34 +187,59 @@ bool kvr_msgpack_skip(struct kvr_msgpack *reader)
     return true;
 }
 
+/* Where the number of a small unsigned integer lies, by its first byte: in the big-endian 32 bits
+ * at `offset`, shifted right by `shift`. width 0: it is something else. */
+static const struct {
+    uint8_t width, offset, shift;
+} small_numbers[256] = {
+    [0x00 ... 0x7f] = {1, 0, 24},
+    [0xcc] = {2, 1, 24},
+    [0xcd] = {3, 1, 16},
+    [0xce] = {5, 1, 0},
+};
+
+/* Token ids are of two or three widths in no order, so a branch on the width would be wrong every
+ * other time: the number is found by table instead. */
+static const uint8_t *read_small_numbers(
+    const uint8_t *at, const uint8_t *end, uint32_t *numbers, uint32_t *done, uint32_t length)
+{
+    uint32_t i = *done, bits;
+
+    while (i < length && end - at >= 8) {
+        unsigned first = *at, width = small_numbers[first].width;
+        if (!width)
+            break;
+        memcpy(&bits, at + small_numbers[first].offset, sizeof bits);
+        numbers[i++] = be32toh(bits) >> small_numbers[first].shift;
+        at += width;
+    }
+    *done = i;
+    return at;
+}
+
 bool kvr_msgpack_u32s(struct kvr_msgpack *reader, uint32_t *numbers, size_t *count)
 {
     struct kvr_msgpack at = *reader;
     struct kvr_msgpack_value value;
+    uint32_t done = 0;
 
     *count = 0;
     if (!kvr_msgpack_next(&at, &value) || value.type != KVR_MSGPACK_ARRAY)
         return false;
-    for (uint32_t i = 0, length = value.length; i < length; i++) {
-        size_t left = (size_t)(at.end - at.at);
-        if (left >= 5 && *at.at == 0xce) {
-            numbers[i] = (uint32_t)big_endian(at.at + 1, 4);
-            at.at += 5;
-        } else if (left >= 3 && *at.at == 0xcd) {
-            numbers[i] = (uint32_t)big_endian(at.at + 1, 2);
-            at.at += 3;
-        } else {
-            if (!kvr_msgpack_next(&at, &value))
-                return false;
-            bool fits = value.type == KVR_MSGPACK_UNSIGNED ? value.number <= UINT32_MAX
-                                                           : value.type == KVR_MSGPACK_NEGATIVE &&
-                                                                 (int64_t)value.number >= INT32_MIN;
-            if (!fits)
-                return false;
-            numbers[i] = (uint32_t)value.number;
-        }
-        *count = i + 1;
+    for (uint32_t length = value.length; done < length;) {
+        at.at = read_small_numbers(at.at, at.end, numbers, &done, length);
+        if (done == length)
+            break;
+        if (!kvr_msgpack_next(&at, &value))
+            return false;
+        bool fits = value.type == KVR_MSGPACK_UNSIGNED
+                        ? value.number <= UINT32_MAX
+                        : value.type == KVR_MSGPACK_NEGATIVE && (int64_t)value.number >= INT32_MIN;
+        if (!fits)
+            return false;
+        numbers[done++] = (uint32_t)value.number;
     }
+    *count = done;
     reader->at = at.at;
     return true;
 }

@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# KV events at speed: frames into the index, a socket into lines, the time from a message sent to its
+# line read; beside what a router in Python pays only to decode (msgspec).
+# kvr is pinned to one core, its publisher to another; interleaved.
+#   events.sh        about a minute
+#   events.sh alone  without the PyPI peers
+# NDJSON of every run, then a table.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+BUILD=${BUILD:-build}
+bench=$BUILD/bench/bench_events
+core=${CORE:-$(($(nproc) - 1))}
+other=$((core ? core - 1 : 0))
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+python=
+if [ "${1:-}" != alone ]; then
+    venv=$BUILD/venv-events
+    "$venv/bin/python" -c 'import zmq, msgspec' 2>/dev/null ||
+        { python3 -m venv "$venv" && "$venv/bin/pip" install -q pyzmq msgspec; } || :
+    if "$venv/bin/python" -c 'import zmq, msgspec' 2>/dev/null; then python=$venv/bin/python; else echo "no peers: pyzmq and msgspec could not be installed"; fi
+fi
+
+"$bench" make "$work/stored" 2000000 stored
+"$bench" make "$work/churn" 2000000 churn
+for _ in 1 2 3; do
+    for mix in stored churn; do
+        timeout 120 taskset -c "$core" "$bench" index "$work/$mix" 1
+        timeout 120 taskset -c "$other" "$bench" socket "taskset -c $core $BUILD/bin/kvr-events" "$work/$mix" "ipc://$work/socket"
+        [ -z "$python" ] || timeout 120 taskset -c "$core" "$python" tests/bench/events_peer.py decode "$work/$mix"
+    done
+    timeout 120 taskset -c "$other" "$bench" latency "taskset -c $core $BUILD/bin/kvr-events --native" "ipc://$work/socket" 50000 3
+done | tee "$work/runs"
+jq -rn '
+    [inputs] | group_by([.figure, .program, .blocks // 0])[] | .[0] as $first
+    | if $first.figure == "latency" then "latency at 50 k blocks/s\t\($first.program)\tp50 \(map(.p50_us) | min) us\tp99 \(map(.p99_us) | min) us (worst run \(map(.p99_us) | max) us)"
+      else "\($first.figure), \($first.blocks) blocks\t\($first.program)\t\(map(.blocks_per_s) | max / 1e4 | round / 100) M blocks/s\t\(map(.blocks_per_processor_s // empty) | if length > 0 then "\(max / 1e4 | round / 100) M by its processor time" else "" end)" end
+' "$work/runs" | column -t -s "$(printf '\t')"
+if [ -n "$python" ]; then
+    echo "== published lines, read by pyzmq and msgspec"
+    seq 1 1000 | sed 's/.*/{"event":"stored","worker":"w0","hash_ids":[&],"block_size":16,"medium":"gpu"}/' >"$work/lines"
+    timeout 60 "$BUILD/bin/kvr-events" -q "$work/lines" --wait 1 --linger 2s --publish "ipc://$work/pub,replay=ipc://$work/replay" &
+    timeout 60 "$python" tests/bench/events_peer.py read "ipc://$work/pub" "ipc://$work/replay" 1000
+    wait $!
+fi
