@@ -104,8 +104,8 @@ static void mistakes_are_named(void **state)
         {"--time 5parsec",
             "--time: '5parsec' is not a time (a number, then us, ms, s, m, h or d; ms if none)"},
         {"-c 0", "-c: capacity '0' is out of range"},
-        {"-c -5",
-            "-c: '-5' is not a capacity (tokens; blocks with b; bytes with KiB, MiB, GiB, TiB)"},
+        {"-c -5", "-c: '-5' is not a capacity (tokens; blocks with b; bytes with MB, GB, TB, MiB, "
+                  "GiB, TiB)"},
         {"--real 0x10", "--real: '0x10' is not a number"},
         {"--real nan", "--real: 'nan' is not a number"},
         {"--help=roff", "'--help=roff': not one of scdoc, bash, zsh, fish"},
