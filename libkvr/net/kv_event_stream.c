@@ -35,8 +35,9 @@ struct lane {
     struct kvr_kv_translator *translator;
     char *name;
     uint64_t rank, epoch;
-    uint64_t next;                 /* the number that comes next */
-    uint64_t first;                /* what is known is known from this number on */
+    uint64_t next;  /* the number that comes next */
+    uint64_t first; /* what is known is known from this number on */
+    uint64_t until; /* so far replays must get: it was done before, or seen in an answer */
     bool joined, has_epoch, fresh; /* fresh: nothing done since it was last cleared */
     struct {
         uint64_t mark, hash; /* number + 1; XXH3-64 of the payload */
@@ -61,7 +62,7 @@ struct kvr_kv_stream {
         struct lane *lane; /* NULL: none */
         enum purpose purpose;
         double deadline_ms;
-        uint64_t replies;
+        uint64_t from, replies;
         bool ignored; /* what still comes of it */
     } replay;
     unsigned attempts; /* without an answer */
@@ -80,6 +81,8 @@ enum kvr_status kvr_kv_stream_create(struct kvr_kv_stream **stream,
 
 static void drop_waiting(struct lane *lane, size_t count)
 {
+    if (!count)
+        return;
     for (size_t i = 0; i < count; i++) {
         lane->stream->options.memory->used -= lane->waiting[i].size;
         free(lane->waiting[i].bytes);
@@ -285,6 +288,7 @@ static void restart(struct lane *lane)
     drop_waiting(lane, lane->waiting_count);
     if (lane->stream->replay.lane == lane)
         lane->stream->replay.ignored = true; /* it may be of both */
+    lane->until = 0;
     lane->gap_open = false;
     lane->wish = NO_WISH;
     lane->rebuild_after_ms = 0;
@@ -356,10 +360,12 @@ static void begin_replay(struct lane *lane, uint64_t sequence)
 
     switch (stream->replay.purpose) {
     case REBUILD:
-        if (sequence < lane->first || (!sequence && !lane->first))
+        if (sequence < lane->first || (!sequence && !lane->first)) {
+            lane->until = lane->next > lane->until ? lane->next : lane->until;
             reset(lane, "rebuild", sequence);
-        else
+        } else {
             stream->replay.ignored = true;
+        }
         break;
     case FILL:
     case VERIFY:
@@ -402,10 +408,12 @@ static enum kvr_status take_replayed(struct lane *lane, uint64_t sequence, struc
         return KVR_OK;
     }
     if (sequence > lane->next) {
-        if (!asked)
-            return KVR_OK;
-        stream->counts.lost_messages += sequence - lane->next;
-        reset(lane, "gap", sequence);
+        /* Publishers keep messages without holes, but drop answers that we are too slow for: what
+         * is missing is asked for when this is over. */
+        stream->replay.ignored = asked;
+        if (asked && sequence > lane->until)
+            lane->until = sequence;
+        return KVR_OK;
     }
     enum kvr_status status = apply(lane, sequence, payload, batch, error);
     drain(lane);
@@ -430,8 +438,15 @@ static void end_replay(struct kvr_kv_stream *stream, bool answered)
         lane->wish = FILL;
     }
     drain(lane);
-    if (!lane->waiting_count)
+    if (!lane->waiting_count) {
+        if (!replies)
+            lane->until = 0;
+        else if (lane->next < lane->until && lane->wish == NO_WISH)
+            lane->wish = FILL;
         return;
+    }
+    if (lane->next > stream->replay.from)
+        lane->fills = 0;
     if (purpose != FILL || (replies && ++lane->fills < ATTEMPTS))
         lane->wish = FILL;
     else
@@ -463,6 +478,7 @@ bool kvr_kv_stream_request(struct kvr_kv_stream *stream, double now_ms, uint64_t
         *from = 0;
     else if (stream->replay.purpose == VERIFY)
         *from = lane->next ? lane->next - 1 : 0;
+    stream->replay.from = *from;
     return true;
 }
 

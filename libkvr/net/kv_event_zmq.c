@@ -92,8 +92,6 @@ enum kvr_status kvr_kv_socket_open(struct kvr_kv_socket **socket, void *context,
         made->replay = make(context, ZMQ_DEALER, options);
         if (!made->replay || zmq_connect(made->replay, options->replay) != 0)
             status = failed(error, "connect to", options->replay);
-        else
-            set(made->replay, ZMQ_RCVHWM, 0); /* what was asked for shall not be lost */
     }
     if (status != KVR_OK) {
         kvr_kv_socket_close(made);
