@@ -476,3 +476,94 @@ END
     assert_success
     assert_output --partial cost
 }
+
+# ---- the pipeline as a failure domain ----
+
+# pipeline VARIABLE WORKERS COMMAND: kvr-serve over a pipeline, once that answers.
+pipeline() {
+    serve "$1" -w "$2" --log log --decision-timeout 400ms -- "$3"
+    local -n ready_port=$1
+    wait_for "ask $ready_port | grep -qv ' fallback\$'"
+}
+
+@test "a pipeline decides as the same policy in process does" {
+    mock a
+    mock b
+    pipeline port "a=http://127.0.0.1:$a,b=http://127.0.0.1:$b" 'kvr-tokenize | kvr-match | kvr-route --policy cost'
+    CHAT=${CHAT/quick/slow}
+    assert_regex "$(ask "$port")" '^200 (a|b) (load-fallback|cache-match)$'
+    assert_regex "$(ask "$port")" '^200 (a|b) cache-match$'
+    assert_equal "$(tail -n 1 log | jq -c '[.messages, (.match | length > 0), .route.policy]')" '[null,true,"cost"]'
+}
+
+@test "the pipeline is killed: requests go on, it is started again and told its workers" {
+    mock a
+    pipeline port "a=http://127.0.0.1:$a" 'exec kvr-route'
+    kill -9 "$(pgrep -P "$SERVE_PID")"
+    for _ in 1 2 3; do assert_regex "$(ask "$port")" '^200 a'; done
+    wait_for "ask $port | grep -q '^200 a load-fallback'"
+    assert_equal "$(metric "$port" kvr_pipeline_restarts_total)" 1
+}
+
+@test "the pipeline stalls: each request waits for the decision timeout only, then it is restarted" {
+    mock a
+    pipeline port "a=http://127.0.0.1:$a" 'exec kvr-route'
+    kill -STOP "$(pgrep -P "$SERVE_PID")"
+    assert_regex "$(ask "$port")" '^200 a fallback$'
+    assert_equal "$(metric "$port" kvr_decision_timeouts_total)" 1
+    wait_for "[ \"\$(metric $port kvr_pipeline_restarts_total)\" = 1 ]"
+    wait_for "ask $port | grep -q '^200 a load-fallback'"
+}
+
+@test "the pipeline prints nonsense: what waits goes on at once, and it is restarted with growing pauses" {
+    mock a
+    serve port -w "a=http://127.0.0.1:$a" --decision-timeout 10s -- 'grep -q timestamp; echo nonsense; sleep 60'
+    assert_regex "$(ask "$port")" '^200 a fallback$'
+    assert_regex "$(cat serve.err)" 'the pipeline wrote a line that is no decision'
+    wait_for "[ \"\$(metric $port kvr_pipeline_restarts_total)\" -ge 1 ]"
+    assert_regex "$(ask "$port")" '^200 a fallback$'
+}
+
+@test "a pipeline that cannot be run: least loaded from the start, and the restarts grow rarer" {
+    mock a
+    serve port -w "a=http://127.0.0.1:$a" -- 'exit 3'
+    for _ in 1 2 3; do assert_regex "$(ask "$port")" '^200 a fallback$'; done
+    sleep 1
+    assert_equal "$(($(metric "$port" kvr_pipeline_restarts_total) <= 5))" 1
+}
+
+@test "SIGTERM ends the pipeline's programs as well" {
+    mock a
+    pipeline port "a=http://127.0.0.1:$a" 'kvr-tokenize | kvr-match | kvr-route'
+    shell=$(pgrep -P "$SERVE_PID")
+    kill "$SERVE_PID"
+    wait_for "! kill -0 $SERVE_PID"
+    wait_for "! kill -0 -- -$shell"
+}
+
+@test "two replicas share placements over a real Redis" {
+    command -v redis-server >/dev/null || skip "needs redis-server"
+    mock a
+    mock b
+    redis=$(free_port)
+    redis-server --port "$redis" --bind 127.0.0.1 --save '' --dir . >/dev/null 2>&1 3>&- &
+    echo $! >>pids
+    wait_for "redis-cli -p $redis ping"
+    mkfifo others
+    workers="a=http://127.0.0.1:$a,b=http://127.0.0.1:$b"
+    serve first -w "$workers" --log log
+    # each log line into a stream; each replica reads it into its -m
+    (tail -n +1 -F log 2>/dev/null | while read -r line; do redis-cli -p "$redis" xadd placements '*' line "$line"; done >/dev/null) 3>&- &
+    echo $! >>pids
+    (last=0; for _ in $(seq 200); do
+        redis-cli -p "$redis" --json xread block 100 streams placements $last >read 2>/dev/null
+        jq -r '.[]? | .[1][]? | .[1][1]' read 2>/dev/null
+        next=$(jq -r '[.[]? | .[1][]? | .[0]] | last // empty' read 2>/dev/null)
+        last=${next:-$last}
+    done >others) 3>&- &
+    echo $! >>pids
+    serve second -w "$workers" -m others
+    curl -s -o /dev/null -X POST "http://127.0.0.1:$first/kvr/workers/a/drain"
+    assert_regex "$(ask "$first")" '^200 b'
+    wait_for "ask $second | grep -q '^200 b cache-match'"
+}

@@ -1,0 +1,71 @@
+#!/usr/bin/env bats
+# kvr-smoke: a good worker passes, each fault is found.
+
+load helper
+load http
+
+setup() {
+    cd "$BATS_TEST_TMPDIR" || return 1
+    export no_proxy='*' NO_PROXY='*'
+}
+
+teardown() {
+    stop_all
+}
+
+@test "a worker with its cache on passes, in TAP" {
+    mock port --tokens 8 --gap 2 --prefill 20
+    run kvr-smoke "http://127.0.0.1:$port/v1"
+    assert_success
+    assert_line 'ok 1 - http://127.0.0.1:'"$port"' is up'
+    assert_line '# mock'
+    assert_equal "${lines[-1]}" 1..9
+}
+
+@test "a cache that is off is found: the first mistake of the field" {
+    mock port --tokens 8 --gap 2 --no-cache
+    run kvr-smoke "http://127.0.0.1:$port"
+    assert_failure 1
+    assert_line --regexp '^not ok . - its prefix cache is on'
+}
+
+@test "several endpoints, one of them down" {
+    mock port --tokens 8 --gap 2
+    run kvr-smoke "http://127.0.0.1:$port" "http://127.0.0.1:$(free_port)"
+    assert_failure 1
+    assert_line --regexp '^not ok 10 - '
+    assert_equal "${lines[-1]}" 1..18
+}
+
+@test "through kvr-serve as well" {
+    mock a --tokens 8 --gap 2
+    serve port -w "a=http://127.0.0.1:$a"
+    run kvr-smoke "http://127.0.0.1:$port"
+    assert_success
+}
+
+@test "bad options" {
+    run kvr-smoke
+    assert_failure 2
+    run kvr-smoke -n x http://127.0.0.1:1
+    assert_failure 2
+    run kvr-smoke -h
+    assert_success
+}
+
+# The real engine needs PyPI: KVR_REAL_WORKER=1, or tests/real_worker.
+@test "the real llama.cpp worker, alone and through kvr-serve" {
+    [ "${KVR_REAL_WORKER:-}" ] || skip "KVR_REAL_WORKER=1 asks for it"
+    need_shared worker/ci_worker.sh
+    folder=${KVR_REAL_WORKER_DIR:-$REPO/build/real-worker}
+    PORT=18480 "$SHARED/worker/ci_worker.sh" "$folder" >/dev/null 2>&1 3>&-
+    cat "$folder/worker-18480.pid" >>pids
+    run kvr-smoke http://127.0.0.1:18480
+    echo "$output"
+    assert_success
+    serve port -w "a=http://127.0.0.1:18480" -t "$SHARED/tokenizers/mistral_v0_1.tokenizer.json.gz"
+    body='{"model":"kvr-tiny","max_tokens":4,"messages":[{"role":"user","content":"'$(seq -s ' ' 300)'"}]}'
+    curl -s -m 60 -d "$body" "http://127.0.0.1:$port/v1/chat/completions" >one
+    curl -s -m 60 -d "$body" "http://127.0.0.1:$port/v1/chat/completions" >two
+    assert_equal "$(jq '.usage.prompt_tokens_details.cached_tokens > 500' two)" true
+}
