@@ -75,11 +75,9 @@ static enum kvr_status read_tiers(struct evict_program *evict, struct kvr_error 
 static enum kvr_status read_cost(struct evict_program *evict, struct kvr_error *error)
 {
     const struct evict_settings *settings = evict->settings;
-    enum kvr_status status =
-        kvr_cost_preset(&evict->cost, settings->model, settings->gpu, 0, error);
+    enum kvr_status status = kvr_cost_settle(
+        &evict->cost, settings->model, settings->gpu, 0, settings->cost_file, error);
 
-    if (status == KVR_OK && settings->cost_file)
-        status = kvr_cost_load(&evict->cost, settings->cost_file, error);
     evict->setup.prefill =
         (struct kvr_prefill_cost){evict->cost.prefill_token_ms, evict->cost.prefill_pair_ms};
     evict->setup.kv_bytes_per_token = evict->cost.kv_bytes_per_token;

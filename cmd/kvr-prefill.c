@@ -133,15 +133,15 @@ static enum kvr_status read_cost(struct prefill *prefill, struct kvr_error *erro
     if (status == KVR_OK && !kvr_model_find(settings->model))
         status = kvr_shape_find(settings->model, &shape, error);
     if (status == KVR_OK && !shape)
-        status =
-            kvr_cost_preset(&prefill->cost, settings->model, settings->gpu, settings->mfu, error);
+        status = kvr_cost_settle(&prefill->cost, settings->model, settings->gpu, settings->mfu,
+            settings->cost_file, error);
     else if (status == KVR_OK) {
         const struct kvr_gpu *gpu = kvr_gpu_find(settings->gpu);
         struct kvr_model model = kvr_shape_model(shape);
         status = gpu ? kvr_cost_compute(&prefill->cost, &model, gpu, 1, settings->mfu, error)
                      : kvr_error_set(error, KVR_BAD_USAGE, "model %s is for one GPU", shape->name);
     }
-    if (status == KVR_OK && settings->cost_file)
+    if (status == KVR_OK && shape && settings->cost_file)
         status = kvr_cost_load(&prefill->cost, settings->cost_file, error);
     prefill->device = settings->cost_file ? settings->cost_file : settings->gpu;
     return status;

@@ -97,22 +97,10 @@ static const struct kvr_program program = {
         "`match` (kvr-match) where a line has it; acts on worker, load and done lines; passes "
         "everything on. Request lines from -m that are routed already are another router's "
         "placements: learned, not passed on.",
-    .examples =
-        "mkfifo loop; kvr-match -w 8 --loop loop trace.jsonl | kvr-route | tee loop\n"
-        "kvr-route -w 4 --policy 'session(ttl=30m) > least-loaded' requests.jsonl\n"
-        "kvr-route --explain-cost --model llama-3.1-70b --gpu 8xh100 -n 4096\n",
+    .examples = "mkfifo loop; kvr-match -w 8 --loop loop trace.jsonl | kvr-route | tee loop\n"
+                "kvr-route -w 4 --policy 'session(ttl=30m) > least-loaded' requests.jsonl\n"
+                "kvr-route --explain-cost --model llama-3.1-70b --gpu 8xh100 -n 4096\n",
 };
-
-static enum kvr_status read_cost(
-    const struct settings *settings, struct kvr_cost *cost, struct kvr_error *error)
-{
-    enum kvr_status status =
-        kvr_cost_preset(cost, settings->model, settings->gpu, settings->mfu, error);
-
-    if (status == KVR_OK && settings->cost_file)
-        status = kvr_cost_load(cost, settings->cost_file, error);
-    return status;
-}
 
 static enum kvr_status make_router(const struct settings *settings, const struct kvr_cost *cost,
     struct kvr_router **router, struct kvr_error *error)
@@ -232,7 +220,8 @@ int main(int argc, char **argv)
     int begun = tool_begin(&tool, &program, groups, argc, argv);
     if (begun >= 0)
         return begun;
-    enum kvr_status status = read_cost(&settings, &cost, &error);
+    enum kvr_status status = kvr_cost_settle(
+        &cost, settings.model, settings.gpu, settings.mfu, settings.cost_file, &error);
     if (status == KVR_OK && kvr_route_policies_text(settings.policy, &tool.out.buffer)) {
         tool.out.whole = tool.out.buffer.length;
         return tool_end(&tool);

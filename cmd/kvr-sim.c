@@ -219,11 +219,9 @@ static enum kvr_status make_cost(struct setup *setup, struct kvr_error *error)
 {
     const struct settings *settings = &setup->settings;
     struct kvr_cost *cost = &setup->sim.cost;
-    enum kvr_status status =
-        kvr_cost_preset(cost, settings->model, settings->gpu, settings->mfu, error);
+    enum kvr_status status = kvr_cost_settle(
+        cost, settings->model, settings->gpu, settings->mfu, settings->cost_file, error);
 
-    if (status == KVR_OK && settings->cost_file)
-        status = kvr_cost_load(cost, settings->cost_file, error);
     if (status != KVR_OK)
         return status;
     if (settings->capacity.amount)
@@ -307,8 +305,8 @@ static enum kvr_status make_setup(struct setup *setup, struct kvr_error *error)
 
     if (settings->block_size == 0 || settings->block_size > 1 << 30)
         return kvr_error_set(error, KVR_BAD_USAGE, "--block-size is out of range");
-    if (!(settings->rate > 0 && settings->rate <= 1e6))
-        return kvr_error_set(error, KVR_BAD_USAGE, "--rate is above 0 and at most 1e6");
+    if (!(settings->rate >= 1e-6 && settings->rate <= 1e6))
+        return kvr_error_set(error, KVR_BAD_USAGE, "--rate is from 1e-6 to 1e6");
     if (settings->reject && !(settings->slo_ttft_ms > 0 || settings->slo_tbt_ms > 0))
         return kvr_error_set(error, KVR_BAD_USAGE, "--reject needs --slo-ttft or --slo-tbt");
     if (settings->sweep && (settings->closed || !(settings->slo_ttft_ms > 0)))

@@ -51,10 +51,8 @@ static enum kvr_status make_report(
     enum kvr_status status = kvr_report_defaults(&options, error);
 
     if (status == KVR_OK)
-        status =
-            kvr_cost_preset(&options.cost, settings->model, settings->gpu, settings->mfu, error);
-    if (status == KVR_OK && settings->cost_file)
-        status = kvr_cost_load(&options.cost, settings->cost_file, error);
+        status = kvr_cost_settle(&options.cost, settings->model, settings->gpu, settings->mfu,
+            settings->cost_file, error);
     if (status == KVR_OK && settings->by && !work->by)
         status = kvr_expression_create(&work->by, settings->by, error);
     if (status != KVR_OK)

@@ -206,6 +206,44 @@ END
     [[ $output == *session* ]]
 }
 
+@test "an empty session or user is nobody's, and no magnet" {
+    run route "$(for i in 1 2 3 4; do echo '{"session":"","input_length":10}'; echo '{"user":"","chat_id":"","input_length":10}'; done)" \
+        -w 4 --policy 'session > round-robin'
+    assert_equal "$(sort <<<"$output" | uniq -c | awk '{print $1}' | paste -sd' ')" '2 2 2 2'
+    run route "$(for i in 1 2 3; do echo '{"session":"","user":"u","input_length":10}'; done)" -w 4 --policy session
+    assert_equal "$(sort -u <<<"$output" | wc -l)" 1
+}
+
+@test "tiers belong to their workers in any order, and a match is cut to the prompt from below" {
+    scores() { kvr-route -w 3 --policy dynamo --explain <<<"$1" | jq -c '[.route.candidates[].score]'; }
+    # blocks of one token: 100 − hits, and 100 blocks to decode; hits 50 + .75·50, 100 · .25, 80 + .75·20
+    assert_equal "$(scores '{"input_length":100,"block_size":1,"match":{"w0":100,"w1":100,"w2":120},"tiers":{"w2":{"cpu":40},"w1":{"disk":100},"w9":{"cpu":5},"w0":{"cpu":50}}}')" '[112.5,175,105,200]'
+    # more than 32 bits of them is all of them
+    assert_equal "$(scores '{"input_length":100,"block_size":1,"match":{"w0":100},"tiers":{"w0":{"disk":4294967296}}}')" '[175,200,200]'
+}
+
+@test "five thousand workers with tiers on every line take no quadratic time" {
+    local workers
+    workers=$(seq -f '"w%.0f":{"cpu":512}' -s, 0 4999)
+    for i in $(seq 60); do
+        echo "{\"input_length\":4000,\"match\":{${workers//\{\"cpu\":512\}/512}},\"tiers\":{$workers}}"
+    done >many
+    run timeout 20 kvr-route -w 5000 --policy cost -o out many
+    assert_success
+    assert_equal "$(wc -l <out)" 60
+}
+
+@test "a KV use beyond 0 to 1 counts as the nearer end" {
+    run route '{"event":"load","worker":"w0","running":1,"kv_usage":0}
+{"event":"load","worker":"w1","running":0,"kv_usage":-5}
+{"input_length":10}' -w 2 --policy 'llm-d(queue=0)' --explain
+    assert_success
+    run jq -c '[.route.candidates[].score] | select(length > 0)' <<<"$(printf '%s\n' \
+        '{"event":"load","worker":"w0","kv_usage":-5}' '{"event":"load","worker":"w1","kv_usage":0}' '{"input_length":10}' |
+        kvr-route -w 2 --policy 'llm-d(queue=0)' --explain | tail -n 1)"
+    assert_output '[-2,-2]'
+}
+
 @test "a draining worker keeps its open sessions for --drain, then hands them on once" {
     turn() { echo "{\"timestamp\":$1,\"session\":\"$2\",\"input_length\":10}"; }
     home=$(kvr-route -w a,b --policy session <<<"$(turn 0 s)" | jq -r .route.worker)

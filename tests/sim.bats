@@ -60,6 +60,31 @@ is_gone() {
     assert_equal "$(jq -r 'select(.response) | .id' here | sort -un | wc -l)" 80
 }
 
+@test "worker lines of any form pass through a pipeline" {
+    local line
+    for line in '{"timestamp":3000,"event":"worker","worker":"w1","state":"down"}' \
+        '{ "worker":"w1", "state":"draining", "event":"worker" }'; do
+        head -n 60 "$(trace_slice)" | sed "30a$line" >trace
+        run both cost "-w 3" trace ''
+        assert_success
+        assert_equal "$(wc -l <here)" 61
+    done
+    # and such lines without end are no answer
+    run timeout 20 kvr-sim -w 1 --decision-timeout 300ms -- "yes '{ \"event\":\"alert\"}'" trace
+    assert_failure 3
+    assert_output --partial 'did not answer in time'
+}
+
+@test "times that a double cannot tell apart are refused, and reports end" {
+    run kvr-sim -w 1 <<<'{"timestamp":1764000000000000000,"input_length":5}'
+    assert_failure 1
+    assert_output --partial "'timestamp' is beyond 1e14 ms"
+    run timeout -s KILL 20 kvr-sim -w 2 --load-every 0.000001 <<<'{"timestamp":1764000000000,"input_length":50000,"output_length":100}'
+    assert_success
+    run kvr-sim -w 1 --rate 1e-300 </dev/null
+    assert_failure 2
+}
+
 @test "the same bytes with pools, pulls, rejection, load lines and a closed loop" {
     both mooncake '-w 8 --decoders 4 --rate 3 --slo-ttft 500 --reject' "$(trace_slice)" '--slo-ttft 500'
     grep -q '"decode_worker"' here
@@ -236,21 +261,22 @@ END
 }
 
 @test "a pipeline that fails says so and leaves nobody behind" {
-    local command
+    local command own
+    own=$(mktemp -d /tmp/sim-XXXXXX) # short, and nobody else's simulations are in it
     for command in false 'exit 3' 'cat' 'head -c 100' "jq -c --unbuffered '.route={worker:\"nobody\"}'" 'echo nonsense' \
         'sed -u s/timestamp/x/' 'no-such-program-at-all 2>/dev/null'; do
-        run timeout 20 kvr-sim -w 2 --decision-timeout 2s -- "$command" "$(trace_slice)"
+        TMPDIR=$own run timeout 20 kvr-sim -w 2 --decision-timeout 2s -- "$command" "$(trace_slice)"
         assert_failure 3
         assert_output --partial 'pipeline'
     done
-    run timeout 20 kvr-sim -w 2 --decision-timeout 300ms -- 'echo $$ >pid; exec sleep 1000' "$(trace_slice)"
+    TMPDIR=$own run timeout 20 kvr-sim -w 2 --decision-timeout 300ms -- 'echo $$ >pid; exec sleep 1000' "$(trace_slice)"
     assert_failure 3
     assert_output --partial 'did not answer in time'
     is_gone "$(cat pid)"
-    run timeout 20 kvr-sim -w 2 --decision-timeout 300ms -- "sh -c 'echo \$\$ >inner; trap \"\" TERM; sleep 1000' | cat" "$(trace_slice)"
+    TMPDIR=$own run timeout 20 kvr-sim -w 2 --decision-timeout 300ms -- "sh -c 'echo \$\$ >inner; trap \"\" TERM; sleep 1000' | cat" "$(trace_slice)"
     assert_failure 3
     is_gone "$(cat inner)"
-    assert_equal "$(find "${TMPDIR:-/tmp}" -maxdepth 1 -name 'kvr-sim-*' -newer "$(trace_slice)" -user "$(id -un)" -mmin -1 | wc -l)" 0
+    rmdir "$own" # empty
 }
 
 @test "bad lines are dropped and counted, bad options refused" {

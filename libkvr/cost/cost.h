@@ -147,6 +147,12 @@ enum kvr_status kvr_cost_read(
     struct kvr_cost *cost, const char *text, size_t length, struct kvr_error *error);
 enum kvr_status kvr_cost_load(struct kvr_cost *cost, const char *path, struct kvr_error *error);
 
+/* What --model, --gpu, --mfu and --cost say together: the preset, then the file at `path` (NULL:
+ * none). A file that names only some of model, gpu and mfu leaves the others as they are given
+ * here. As kvr_cost_preset() and kvr_cost_read(); KVR_IO where the file cannot be read. */
+enum kvr_status kvr_cost_settle(struct kvr_cost *cost, const char *model, const char *hardware,
+    double mfu, const char *path, struct kvr_error *error);
+
 /* Appends *cost as a cost file, one line, with its newline. Reading it gives the same cost. */
 void kvr_cost_write(const struct kvr_cost *cost, struct kvr_buffer *out);
 

@@ -120,9 +120,15 @@ static enum kvr_status read_name(struct kvr_value object, const char *name,
     return KVR_OK;
 }
 
+/* What the command line says of the preset; a file may say it anew, in part. NULL, 0: defaults. */
+struct preset {
+    const char *model, *gpu;
+    double mfu;
+};
+
 /* model, gpu, mfu: the preset to start from, read before any coefficient. */
-static enum kvr_status read_preset(
-    struct kvr_cost *cost, struct kvr_value object, struct kvr_error *error)
+static enum kvr_status read_preset(struct kvr_cost *cost, struct kvr_value object,
+    const struct preset *otherwise, struct kvr_error *error)
 {
     struct kvr_buffer model_text = {0}, gpu_text = {0};
     struct kvr_value mfu_value = kvr_value_get(object, "mfu");
@@ -136,7 +142,8 @@ static enum kvr_status read_preset(
         !(kvr_value_double(mfu_value, &mfu) && mfu > 0 && mfu <= 1))
         status = kvr_error_set(error, KVR_BAD_INPUT, "'mfu' is not a number above 0, at most 1");
     if (status == KVR_OK && (model || gpu || mfu > 0)) {
-        status = kvr_cost_preset(cost, model, gpu, mfu, error);
+        status = kvr_cost_preset(cost, model ? model : otherwise->model, gpu ? gpu : otherwise->gpu,
+            mfu > 0 ? mfu : otherwise->mfu, error);
         if (status != KVR_OK && error)
             status = error->status = KVR_BAD_INPUT;
     }
@@ -145,8 +152,8 @@ static enum kvr_status read_preset(
     return status == KVR_BAD_USAGE ? KVR_BAD_INPUT : status;
 }
 
-static enum kvr_status read_object(
-    struct kvr_cost *cost, struct kvr_value object, struct kvr_error *error)
+static enum kvr_status read_object(struct kvr_cost *cost, struct kvr_value object,
+    const struct preset *otherwise, struct kvr_error *error)
 {
     static const char *const free_names[] = {"model", "gpu", "mfu", "description"};
     struct kvr_cursor cursor;
@@ -155,7 +162,7 @@ static enum kvr_status read_object(
 
     if (object.type != KVR_OBJECT)
         return kvr_error_set(error, KVR_BAD_INPUT, "a cost file is one JSON object");
-    status = read_preset(cost, object, error);
+    status = read_preset(cost, object, otherwise, error);
     cursor = kvr_value_open(object);
     while (status == KVR_OK && kvr_next_member(&cursor, &member)) {
         bool known = read_coefficient(cost, &member, NULL, &status, error);
@@ -167,8 +174,8 @@ static enum kvr_status read_object(
     return status;
 }
 
-enum kvr_status kvr_cost_read(
-    struct kvr_cost *cost, const char *text, size_t length, struct kvr_error *error)
+static enum kvr_status read_text(struct kvr_cost *cost, const char *text, size_t length,
+    const struct preset *otherwise, struct kvr_error *error)
 {
     struct kvr_structure *structure = kvr_structure_create();
     struct kvr_cost result = *cost;
@@ -178,14 +185,21 @@ enum kvr_status kvr_cost_read(
         return kvr_error_memory(error);
     enum kvr_status status = kvr_json_check(structure, text, length, &object, NULL, error);
     if (status == KVR_OK)
-        status = read_object(&result, object, error);
+        status = read_object(&result, object, otherwise, error);
     if (status == KVR_OK)
         *cost = result;
     kvr_structure_destroy(structure);
     return status;
 }
 
-enum kvr_status kvr_cost_load(struct kvr_cost *cost, const char *path, struct kvr_error *error)
+enum kvr_status kvr_cost_read(
+    struct kvr_cost *cost, const char *text, size_t length, struct kvr_error *error)
+{
+    return read_text(cost, text, length, &(struct preset){0}, error);
+}
+
+static enum kvr_status load(struct kvr_cost *cost, const char *path, const struct preset *otherwise,
+    struct kvr_error *error)
 {
     FILE *file = fopen(path, "rb");
     char *text;
@@ -204,11 +218,26 @@ enum kvr_status kvr_cost_load(struct kvr_cost *cost, const char *path, struct kv
         status = kvr_error_errno(error, KVR_IO, "cannot read %s", path);
     else if (length > FILE_LIMIT_BYTES)
         status = kvr_error_set(error, KVR_BAD_INPUT, "%s: larger than a cost file can be", path);
-    else if ((status = kvr_cost_read(cost, text, length, error)) != KVR_OK)
+    else if ((status = read_text(cost, text, length, otherwise, error)) != KVR_OK)
         kvr_error_prefix(error, "%s", path);
     fclose(file);
     free(text);
     return status;
+}
+
+enum kvr_status kvr_cost_load(struct kvr_cost *cost, const char *path, struct kvr_error *error)
+{
+    return load(cost, path, &(struct preset){0}, error);
+}
+
+enum kvr_status kvr_cost_settle(struct kvr_cost *cost, const char *model, const char *hardware,
+    double mfu, const char *path, struct kvr_error *error)
+{
+    enum kvr_status status = kvr_cost_preset(cost, model, hardware, mfu, error);
+
+    return status == KVR_OK && path
+               ? load(cost, path, &(struct preset){model, hardware, mfu}, error)
+               : status;
 }
 
 void kvr_cost_write(const struct kvr_cost *cost, struct kvr_buffer *out)

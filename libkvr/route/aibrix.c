@@ -89,7 +89,10 @@ const struct kvr_route_policy kvr_route_aibrix = {
     .source = "AIBrix, pkg/plugins/gateway/algorithms/prefix_cache.go, and its constants.",
     .use = "Where load counts are good and no cost model is wanted.",
     .fails = "Any match counts, one block of a long prompt too: what every prompt shares draws "
-             "sequential traffic to one worker.",
+             "sequential traffic to one worker. At light load it uses half of the fleet: k of n "
+             "equally loaded workers beside idle ones are within mean + sigma · deviation as soon "
+             "as k ≥ n/2 (sigma=1), so nothing drives traffic to the others before `gate` does; a "
+             "higher rate then does better.",
     .parameters = parameters,
     .parameter_count = sizeof parameters / sizeof *parameters,
     .state_size = sizeof(struct aibrix),

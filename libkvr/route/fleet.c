@@ -296,7 +296,7 @@ void kvr_fleet_report(
     w->correction = (int32_t)(correction > INT32_MAX ? INT32_MAX : correction);
     w->token_correction = report->tokens >= 0 ? report->tokens - w->outstanding_tokens : 0;
     w->waiting = report->waiting;
-    w->kv_usage = report->kv_usage;
+    w->kv_usage = report->kv_usage < 0 ? 0 : report->kv_usage > 1 ? 1 : report->kv_usage;
     w->report_until_ms = fleet->now_ms + fleet->load_ttl_ms;
 }
 
@@ -337,6 +337,9 @@ static uint32_t count_placement(struct kvr_fleet *fleet, const struct kvr_placem
 bool kvr_fleet_place(struct kvr_fleet *fleet, const struct kvr_placement_request *request)
 {
     struct kvr_worker *worker = &fleet->workers[request->worker];
+
+    if (request->id) /* first: it may take work off the backlog */
+        end_by_id(fleet, request->id);
     double prefill_end_ms = fmax(fleet->now_ms, worker->backlog_end_ms) + request->prefill_ms;
     double predicted_end_ms = prefill_end_ms + request->decode_ms;
     double end_ms = fleet->done_seen ? fleet->now_ms + fleet->lease_ms : predicted_end_ms;
@@ -352,8 +355,6 @@ bool kvr_fleet_place(struct kvr_fleet *fleet, const struct kvr_placement_request
         .twin = NONE,
     };
 
-    if (request->id)
-        end_by_id(fleet, request->id);
     if (!reserve_placements(fleet))
         return false;
     uint64_t *slot = request->id ? kvr_u64_map_insert(&fleet->by_id, request->id, NULL) : NULL;

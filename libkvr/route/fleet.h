@@ -102,7 +102,7 @@ void kvr_fleet_advance(struct kvr_fleet *fleet, double now_ms);
 
 struct kvr_load_report {
     uint32_t waiting, running; /* requests */
-    double kv_usage;           /* 0 … 1; NaN: not told */
+    double kv_usage;           /* 0 … 1, beyond it as the nearer end; NaN: not told */
     int64_t tokens;            /* in flight; negative: not told */
 };
 

@@ -71,7 +71,7 @@ static double kv_usage(const struct kvr_route_view *view, uint32_t worker)
     const struct kvr_worker *w = &view->fleet->workers[worker];
 
     if (kvr_worker_reported(view->fleet, worker) && !isnan(w->kv_usage))
-        return fmin(w->kv_usage, 1);
+        return w->kv_usage;
     return w->capacity_tokens
                ? fmin(1, (double)kvr_worker_tokens(view->fleet, worker) / w->capacity_tokens)
                : 0;

@@ -12,12 +12,13 @@
  *   prefill(w)  exploring: this prompt's prefill on w
  *
  * Two corrections keep exploitation from piling up:
- *   rebalance   when the heaviest load is at least `balance` times the lightest and the choice is
- *               the heaviest, the request goes to the lightest, and its prefix with it: from then
- * on both hold it. Only once the heaviest has been busy for a tenth of the window, as a cold fleet
- * is always out of balance. replicate   when the mean predicted TTFT of the choice has doubled from
- * the older half of the window to the newer one, the request goes to the lightest worker that does
- * not hold its prefix: once a bucket.
+ * - rebalance: when the heaviest load is at least `balance` times the lightest and the choice is
+ * the heaviest, the request goes to the lightest, and its prefix with it: from then on both hold
+ * it. Only once the heaviest has been busy for a tenth of the window, as a cold fleet is always out
+ * of balance.
+ * - replicate: when the mean predicted TTFT of the choice has doubled from the older half of the
+ *   window to the newer one, the request goes to the lightest worker that does not hold its prefix:
+ *   once a bucket.
  *
  * Layout: a ring of 12 buckets of time for each worker, so that history costs the same however
  * many requests it has. Preble keeps these sums for each node of its tree and GPU; here the prefix
@@ -162,7 +163,7 @@ static double eviction_ms(
     if (w->capacity_tokens == 0 || sum->prompt_tokens <= 0)
         return 0;
     if (kvr_worker_reported(view->fleet, worker) && !isnan(w->kv_usage))
-        room = (1 - fmin(w->kv_usage, 1)) * w->capacity_tokens;
+        room = (1 - w->kv_usage) * w->capacity_tokens;
     return need > room ? kvr_cost_prefill_compute_ms(view->cost, need - room, 0) / w->weight *
                              fmax(0, sum->hit_tokens) / sum->prompt_tokens
                        : 0;

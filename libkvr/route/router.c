@@ -149,6 +149,24 @@ static enum kvr_status follow_fleet(struct kvr_router *router, struct kvr_error 
     return KVR_OK;
 }
 
+/* A match longer than the prompt, or tiers that hold more than is matched: what is too much is in
+ * the slowest tiers, which come last. */
+static void cut_match(struct kvr_route_match *match, uint32_t most)
+{
+    uint32_t *const tiers[] = {&match->remote, &match->disk, &match->host};
+    uint64_t excess = match->tokens > most ? match->tokens - most : 0;
+    uint64_t below = (uint64_t)match->host + match->disk + match->remote;
+
+    if (below > match->tokens)
+        excess += below - match->tokens;
+    match->tokens = match->tokens < most ? match->tokens : most;
+    for (int i = 0; excess && i < 3; i++) {
+        uint32_t less = *tiers[i] < excess ? *tiers[i] : (uint32_t)excess;
+        *tiers[i] -= less;
+        excess -= less;
+    }
+}
+
 static void spread_matches(struct kvr_router *router, struct kvr_route_view *view)
 {
     const struct kvr_route_request *request = view->request;
@@ -162,8 +180,7 @@ static void spread_matches(struct kvr_router *router, struct kvr_route_view *vie
         if (match->tokens < place->tokens) /* named twice: the longer counts */
             continue;
         *place = *match;
-        if (place->tokens > request->input_tokens)
-            place->tokens = request->input_tokens;
+        cut_match(place, request->input_tokens);
         if (place->tokens > view->best_matched && worker->state == KVR_WORKER_ACTIVE &&
             worker->role != KVR_ROLE_DECODE)
             view->best_matched = place->tokens;

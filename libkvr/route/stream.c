@@ -97,7 +97,41 @@ static enum kvr_status join(struct kvr_route_reader *reader, struct kvr_value na
     return kvr_fleet_join(reader->fleet, text.text, text.length, worker, error);
 }
 
-/* "match":{"w0":4096,…} and, where kvr-match --tiers gave them, "tiers":{"w0":{"cpu":…},…}. */
+static uint32_t below(struct kvr_value tiers, const char *medium)
+{
+    uint64_t tokens;
+
+    if (!kvr_value_u64(kvr_value_get(tiers, medium), &tokens))
+        return 0;
+    return tokens > UINT32_MAX ? UINT32_MAX : (uint32_t)tokens;
+}
+
+/* "tiers":{"w0":{"cpu":…},…} of kvr-match --tiers: the same workers as in match, in its order, so
+ * each is looked for from behind the last one on. */
+static enum kvr_status read_tiers(struct kvr_route_reader *reader, struct kvr_value tiers,
+    uint32_t count, struct kvr_error *error)
+{
+    struct kvr_cursor cursor = kvr_value_open(tiers);
+    struct kvr_member member;
+    uint32_t at = 0;
+
+    while (kvr_next_member(&cursor, &member)) {
+        uint32_t worker, tried = 0;
+        enum kvr_status status = join(reader, member.name, &worker, error);
+        if (status != KVR_OK)
+            return status;
+        for (; tried < count && reader->matches[at].worker != worker; tried++)
+            at = at + 1 == count ? 0 : at + 1;
+        if (tried == count)
+            continue;
+        reader->matches[at].host = below(member.value, "cpu");
+        reader->matches[at].disk = below(member.value, "disk");
+        reader->matches[at].remote = below(member.value, "remote");
+    }
+    return KVR_OK;
+}
+
+/* "match":{"w0":4096,…}. */
 static enum kvr_status read_matches(struct kvr_route_reader *reader, const struct kvr_line *line,
     struct kvr_route_request *request, struct kvr_error *error)
 {
@@ -130,28 +164,7 @@ static enum kvr_status read_matches(struct kvr_route_reader *reader, const struc
     }
     request->matches = reader->matches;
     request->match_count = count;
-    if (tiers.type != KVR_OBJECT)
-        return KVR_OK;
-    cursor = kvr_value_open(tiers);
-    while (kvr_next_member(&cursor, &member)) {
-        uint32_t worker;
-        enum kvr_status status = join(reader, member.name, &worker, error);
-        if (status != KVR_OK)
-            return status;
-        for (uint32_t i = 0; i < count; i++) {
-            struct kvr_route_match *match = &reader->matches[i];
-            uint64_t tokens;
-            if (match->worker != worker)
-                continue;
-            if (kvr_value_u64(kvr_value_get(member.value, "cpu"), &tokens))
-                match->host = (uint32_t)tokens;
-            if (kvr_value_u64(kvr_value_get(member.value, "disk"), &tokens))
-                match->disk = (uint32_t)tokens;
-            if (kvr_value_u64(kvr_value_get(member.value, "remote"), &tokens))
-                match->remote = (uint32_t)tokens;
-        }
-    }
-    return KVR_OK;
+    return tiers.type == KVR_OBJECT ? read_tiers(reader, tiers, count, error) : KVR_OK;
 }
 
 static enum kvr_status read_blocks(struct kvr_route_reader *reader, const struct kvr_line *line,
@@ -236,6 +249,12 @@ static uint64_t conversation(struct kvr_route_reader *reader, const struct kvr_l
     return first;
 }
 
+/* Logs write "" for a user or a session that they do not know; those have nothing in common. */
+static bool names_nobody(struct kvr_value value)
+{
+    return missing(value) || (value.type == KVR_STRING && value.length == 2);
+}
+
 static enum kvr_status read_session(struct kvr_route_reader *reader, const struct kvr_line *line,
     uint64_t *session, struct kvr_error *error)
 {
@@ -246,14 +265,14 @@ static enum kvr_status read_session(struct kvr_route_reader *reader, const struc
         enum kvr_status status = kvr_expression_evaluate(reader->session, line, &value, error);
         if (status != KVR_OK)
             return status;
-    } else if (missing(value)) {
-        if (!missing(kvr_line_get(line, KVR_NAME_CHAT_ID))) {
+    } else if (names_nobody(value)) {
+        if (!names_nobody(kvr_line_get(line, KVR_NAME_CHAT_ID))) {
             *session = conversation(reader, line);
             return KVR_OK;
         }
         value = kvr_line_get(line, KVR_NAME_USER);
     }
-    if (!missing(value))
+    if (!names_nobody(value))
         *session = hash_name(value);
     return KVR_OK;
 }

@@ -20,8 +20,8 @@ enum { READ_BYTES = 64 * 1024, ANSWER_LIMIT = 256 << 20, LOOP_BYTES = 1 << 20 };
 struct kvr_child {
     pid_t pid; /* of the shell, and of the group */
     int to, from, loop;
-    double patience_ms;
-    struct kvr_buffer in; /* what has come and was not taken: from in_start on */
+    double patience_ms, until_ms; /* until_ms: for the answer to the last question */
+    struct kvr_buffer in;         /* what has come and was not taken: from in_start on */
     size_t in_start, in_scanned;
     bool ended; /* its output is at its end */
     char directory[64], fifo[80];
@@ -223,8 +223,8 @@ static bool next_line(struct kvr_child *child, const char **line, size_t *length
 }
 
 /* Event lines are ours, passed on, or alerts: none has anything to do with a decision. The member
- * is looked for as every tool of ours writes it; a foreign one would be taken for an answer, and
- * refused there. */
+ * is looked for as every tool of ours writes it, which spares reading them; lines of the trace may
+ * write it otherwise, and whoever reads the answer asks on. */
 static bool is_event(const char *line, size_t length)
 {
     static const char start[] = "{\"event\":";
@@ -232,11 +232,10 @@ static bool is_event(const char *line, size_t length)
     return length >= sizeof start - 1 && memcmp(line, start, sizeof start - 1) == 0;
 }
 
-enum kvr_status kvr_child_ask(struct kvr_child *child, const char *text, size_t length,
-    const char **answer, size_t *answer_length, struct kvr_error *error)
+enum kvr_status kvr_child_answer(
+    struct kvr_child *child, const char **answer, size_t *answer_length, struct kvr_error *error)
 {
-    double until_ms = kvr_clock_ms() + child->patience_ms;
-    enum kvr_status status = kvr_child_tell(child, text, length, error);
+    enum kvr_status status = KVR_OK;
 
     while (status == KVR_OK) {
         while (next_line(child, answer, answer_length))
@@ -244,9 +243,18 @@ enum kvr_status kvr_child_ask(struct kvr_child *child, const char *text, size_t 
                 return KVR_OK;
         if (child->ended)
             return fail(error, "ended without an answer");
-        status = wait_for(child, false, until_ms, error);
+        status = wait_for(child, false, child->until_ms, error);
     }
     return status;
+}
+
+enum kvr_status kvr_child_ask(struct kvr_child *child, const char *text, size_t length,
+    const char **answer, size_t *answer_length, struct kvr_error *error)
+{
+    child->until_ms = kvr_clock_ms() + child->patience_ms;
+    enum kvr_status status = kvr_child_tell(child, text, length, error);
+
+    return status == KVR_OK ? kvr_child_answer(child, answer, answer_length, error) : status;
 }
 
 static size_t unread(const struct kvr_child *child)

@@ -32,10 +32,15 @@ enum kvr_status kvr_child_start(
 enum kvr_status kvr_child_tell(
     struct kvr_child *child, const char *text, size_t length, struct kvr_error *error);
 
-/* Sends a request line and waits for the next line that is no event line. *answer is valid until
- * the next call, without newline. */
+/* Sends a request line and waits for the next line that does not begin as our tools' event lines
+ * do. *answer is valid until the next call, without newline. */
 enum kvr_status kvr_child_ask(struct kvr_child *child, const char *text, size_t length,
     const char **answer, size_t *answer_length, struct kvr_error *error);
+
+/* The next such line, where the last turned out to be an event line all the same; patience goes on
+ * from when the request was sent. */
+enum kvr_status kvr_child_answer(struct kvr_child *child, const char **answer,
+    size_t *answer_length, struct kvr_error *error);
 
 /* The answer goes round the loop. */
 enum kvr_status kvr_child_loop(

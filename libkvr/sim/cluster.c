@@ -270,7 +270,9 @@ static enum kvr_status report_loads(struct kvr_sim *sim, struct kvr_error *error
     enum kvr_status status = KVR_OK;
 
     sim->now_ms = fmax(sim->now_ms, sim->next_load_ms);
-    sim->next_load_ms += sim->options.load_every_ms;
+    double due_ms = sim->next_load_ms + sim->options.load_every_ms;
+    /* A period below what a double can tell at this time: no report would ever be the last. */
+    sim->next_load_ms = due_ms > sim->next_load_ms ? due_ms : INFINITY;
     for (uint32_t i = 0; status == KVR_OK && sim->calls.load && i < sim->count; i++) {
         struct kvr_sim_load load = {0};
         if (sim->members[i]->state == KVR_WORKER_DOWN)

@@ -44,14 +44,23 @@ static bool missing(struct kvr_value value)
     return value.type <= KVR_NULL;
 }
 
+/* The year 5138. Beyond it a double is too coarse for the time of a step, and nanoseconds of today
+ * taken for ms would make every duration 0. */
+static const double latest_ms = 1e14;
+
 enum kvr_status kvr_sim_timestamp(
     const struct kvr_line *line, double *timestamp_ms, struct kvr_error *error)
 {
     struct kvr_value value = kvr_line_get(line, KVR_NAME_TIMESTAMP);
 
     *timestamp_ms = NAN;
-    if (!missing(value) && (!kvr_value_double(value, timestamp_ms) || !isfinite(*timestamp_ms)))
+    if (missing(value))
+        return KVR_OK;
+    if (!kvr_value_double(value, timestamp_ms) || isnan(*timestamp_ms))
         return kvr_error_set(error, KVR_BAD_INPUT, "member 'timestamp' is not a number");
+    if (fabs(*timestamp_ms) > latest_ms)
+        return kvr_error_set(
+            error, KVR_BAD_INPUT, "member 'timestamp' is beyond 1e14 ms (is its unit ms?)");
     return KVR_OK;
 }
 
@@ -74,10 +83,16 @@ static enum kvr_status follow(struct kvr_sim_reader *reader, const struct kvr_li
     return kvr_lineage_follow(&reader->lineage, ids, count, conversation, continues, error);
 }
 
+/* "" names no session, as for kvr-route. */
+static bool names(struct kvr_value value)
+{
+    return !missing(value) && !(value.type == KVR_STRING && value.length == 2);
+}
+
 static bool names_session(const struct kvr_line *line)
 {
-    return !missing(kvr_line_get(line, KVR_NAME_SESSION)) ||
-           !missing(kvr_line_get(line, KVR_NAME_CHAT_ID));
+    return names(kvr_line_get(line, KVR_NAME_SESSION)) ||
+           names(kvr_line_get(line, KVR_NAME_CHAT_ID));
 }
 
 enum kvr_status kvr_sim_base(struct kvr_sim_reader *reader, const struct kvr_line *line,

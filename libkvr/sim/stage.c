@@ -114,6 +114,22 @@ static enum kvr_status read_decision(
     return status;
 }
 
+/* Takes a line of the pipeline as the item's, and reads it. */
+static enum kvr_status take_answer(struct kvr_stage *stage, struct kvr_sim_item *item,
+    const char *text, size_t length, struct kvr_error *error)
+{
+    kvr_buffer_clear(&item->line);
+    kvr_buffer_append(&item->line, text, length);
+    if (item->line.failed)
+        return kvr_error_memory(error);
+    const struct kvr_source_line source = {
+        .text = item->line.data, .length = length, .file = "pipeline", .number = 1};
+    if (kvr_line_parse(&stage->answer, &source, error) == KVR_OK)
+        return KVR_OK;
+    kvr_error_prefix(error, "the pipeline answered nonsense");
+    return error->status = KVR_IO;
+}
+
 static enum kvr_status decide_there(struct kvr_stage *stage, struct kvr_sim_item *item,
     struct kvr_sim_decision *decision, struct kvr_error *error)
 {
@@ -122,20 +138,14 @@ static enum kvr_status decide_there(struct kvr_stage *stage, struct kvr_sim_item
 
     enum kvr_status status =
         kvr_child_ask(stage->child, item->line.data, item->line.length, &text, &length, error);
+    while (status == KVR_OK) {
+        status = take_answer(stage, item, text, length, error);
+        if (status != KVR_OK || !kvr_line_is_event(&stage->answer))
+            break;
+        status = kvr_child_answer(stage->child, &text, &length, error);
+    }
     if (status != KVR_OK)
         return status;
-    kvr_buffer_clear(&item->line);
-    kvr_buffer_append(&item->line, text, length);
-    if (item->line.failed)
-        return kvr_error_memory(error);
-    const struct kvr_source_line source = {
-        .text = item->line.data, .length = length, .file = "pipeline", .number = 1};
-    status = kvr_line_parse(&stage->answer, &source, error);
-    if (status != KVR_OK) {
-        kvr_error_prefix(error, "the pipeline answered nonsense");
-        error->status = KVR_IO;
-        return KVR_IO;
-    }
     status = read_decision(stage, decision, error);
     if (status == KVR_OK && !item->has_blocks)
         status = kvr_sim_item_reread(stage->reader, item, item->line.data, length, error);

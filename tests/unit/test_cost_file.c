@@ -1,7 +1,9 @@
 #include "cost/cost.h"
 #include "tests/unit/unit.h"
 
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static enum kvr_status read_text(struct kvr_cost *cost, const char *text, struct kvr_error *error)
 {
@@ -42,6 +44,36 @@ static void a_part_replaces_only_what_it_names(void **state)
     assert_memory_equal(&cost, &preset, sizeof cost);
 }
 
+/* A file that names the GPU alone is about that GPU with the model and the MFU of the options. */
+static void a_file_leaves_what_it_does_not_name_to_the_options(void **state)
+{
+    static const char *const cases[][4] = {
+        /* the file, and what it and the options come to */
+        {"{\"gpu\":\"h200\"}", "qwen3-0.6b", "h200", "0.5"},
+        {"{\"model\":\"qwen3-8b\"}", "qwen3-8b", "2xl40s", "0.5"},
+        {"{\"mfu\":0.25}", "qwen3-0.6b", "2xl40s", "0.25"},
+        {"{}", "qwen3-0.6b", "2xl40s", "0.5"},
+    };
+    char path[] = "/tmp/kvr-cost-XXXXXX";
+    struct kvr_cost cost, expected;
+    int descriptor = mkstemp(path);
+
+    (void)state;
+    assert_true(descriptor >= 0);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        size_t length = strlen(cases[i][0]);
+        assert_int_equal(ftruncate(descriptor, 0), 0);
+        assert_int_equal(pwrite(descriptor, cases[i][0], length, 0), length);
+        assert_int_equal(kvr_cost_settle(&cost, "qwen3-0.6b", "2xl40s", 0.5, path, NULL), KVR_OK);
+        assert_int_equal(
+            kvr_cost_preset(&expected, cases[i][1], cases[i][2], strtod(cases[i][3], NULL), NULL),
+            KVR_OK);
+        assert_memory_equal(&cost, &expected, sizeof cost);
+    }
+    close(descriptor);
+    unlink(path);
+}
+
 static void what_is_wrong_is_named_and_changes_nothing(void **state)
 {
     static const char *const cases[][2] = {
@@ -71,7 +103,7 @@ static void what_is_wrong_is_named_and_changes_nothing(void **state)
             fail_msg("%s says: %s", cases[i][0], error.text);
         assert_memory_equal(&cost, &before, sizeof cost);
     }
-    assert_int_equal(kvr_cost_load(&cost, "/no/such/file", &error), KVR_IO);
+    assert_int_equal(kvr_cost_settle(&cost, NULL, NULL, 0, "/no/such/file", &error), KVR_IO);
 }
 
 int main(void)
@@ -79,6 +111,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_written_reads_back_the_same),
         cmocka_unit_test(a_part_replaces_only_what_it_names),
+        cmocka_unit_test(a_file_leaves_what_it_does_not_name_to_the_options),
         cmocka_unit_test(what_is_wrong_is_named_and_changes_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

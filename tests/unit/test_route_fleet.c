@@ -198,6 +198,21 @@ static void a_retry_of_the_same_id_replaces_its_placement(void **state)
     kvr_fleet_release(&fleet);
 }
 
+static void a_retry_does_not_wait_behind_itself(void **state)
+{
+    struct kvr_fleet fleet;
+
+    (void)state;
+    kvr_fleet_init(&fleet);
+    uint32_t a = join(&fleet, "a");
+    place(&fleet, 8, a, 100);
+    place(&fleet, 9, a, 50);
+    place(&fleet, 9, a, 50);
+    assert_int_equal(kvr_worker_load(&fleet, a), 2);
+    assert_true(kvr_worker_queue_ms(&fleet, a) <= 150);
+    kvr_fleet_release(&fleet);
+}
+
 static void memory_is_bounded_where_nothing_ever_ends(void **state)
 {
     struct kvr_fleet fleet;
@@ -227,6 +242,7 @@ int main(void)
         cmocka_unit_test(a_failed_worker_loses_its_load_and_old_placements_stay_void),
         cmocka_unit_test(a_split_request_counts_on_both_workers),
         cmocka_unit_test(a_retry_of_the_same_id_replaces_its_placement),
+        cmocka_unit_test(a_retry_does_not_wait_behind_itself),
         cmocka_unit_test(memory_is_bounded_where_nothing_ever_ends),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
