@@ -265,6 +265,7 @@ static enum kvr_status make_sim(struct setup *setup, struct kvr_error *error)
     sim->streams_kv = settings->stream_kv;
     sim->retries = settings->retries > 1000 ? 1000 : (uint32_t)settings->retries;
     sim->load_every_ms = settings->load_every_ms;
+    sim->interrupted = tool_interrupted;
     sim->seed = settings->seed;
     return KVR_OK;
 }

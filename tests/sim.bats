@@ -85,6 +85,22 @@ is_gone() {
     assert_failure 2
 }
 
+@test "a signal ends a sweep at once, without half a table" {
+    local status=0 began
+    for i in $(seq 2000); do
+        echo "{\"timestamp\":$((i * 10)),\"input_length\":3000,\"output_length\":500}"
+    done >long
+    # hundreds of simulations: minutes, were they all made
+    timeout -s KILL 60 kvr-sim -w 8 --slo-ttft 1s --compare cost,dynamo,llm-d,preble --sweep rate=0.1:25:0.1 long >table 2>why &
+    began=$SECONDS
+    sleep 1
+    pkill -TERM -P $! -x kvr-sim
+    wait $! || status=$?
+    assert_equal "$status" 143
+    assert [ $((SECONDS - began)) -lt 6 ]
+    refute [ -s table ]
+}
+
 @test "the same bytes with pools, pulls, rejection, load lines and a closed loop" {
     both mooncake '-w 8 --decoders 4 --rate 3 --slo-ttft 500 --reject' "$(trace_slice)" '--slo-ttft 500'
     grep -q '"decode_worker"' here

@@ -296,6 +296,8 @@ static enum kvr_status happen(struct kvr_sim *sim, double next, struct kvr_error
 {
     enum kvr_status status;
 
+    if (sim->options.interrupted && sim->options.interrupted())
+        return kvr_error_set(error, KVR_IO, "interrupted");
     if (sim->next_load_ms <= next)
         status = report_loads(sim, error);
     else if (sim->moving_count && sim->moving[0]->move_end_ms == next)

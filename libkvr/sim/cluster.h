@@ -78,7 +78,8 @@ struct kvr_sim_options {
     double compression;                   /* of what crosses it */
     bool streams_kv; /* KV leaves for the decode worker while the prompt is computed */
     uint32_t retries;
-    double load_every_ms; /* 0: never */
+    double load_every_ms;      /* 0: never */
+    bool (*interrupted)(void); /* asked at every step; true ends it with KVR_IO. NULL: never */
     uint64_t seed;
 };
 
