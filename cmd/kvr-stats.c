@@ -214,27 +214,44 @@ static enum kvr_status read_lines(struct work *work, struct kvr_error *error)
     }
 }
 
-/* One report a file. */
+/* A run for every operand, also for one without lines. */
+static enum kvr_status make_runs(struct work *work, struct kvr_error *error)
+{
+    enum kvr_status status = KVR_OK;
+
+    if (work->tool.operand_count > KVR_COMPARED_RUNS)
+        return kvr_error_set(error, KVR_BAD_USAGE, "more than %d runs", KVR_COMPARED_RUNS);
+    while (work->run_count < work->tool.operand_count && status == KVR_OK) {
+        struct kvr_compared *run = &work->runs[work->run_count];
+        run->name = work->tool.operands[work->run_count++];
+        if (strcmp(run->name, "-") == 0)
+            run->name = "stdin";
+        status = make_report(work, &run->report, error);
+        if (status == KVR_OK)
+            status = kvr_replicates_watch(&run->replicates, run->report, error);
+    }
+    return status;
+}
+
+/* Whether the line comes from the run's operand. Names are kept by pointer, so that a file that is
+ * named twice is two runs. */
+static bool comes_from(const struct kvr_compared *run, const struct kvr_source_line *line)
+{
+    return line->file == run->name ||
+           (strcmp(run->name, "stdin") == 0 && strcmp(line->file, "stdin") == 0);
+}
+
+/* One report a file; they are read in their order. */
 static enum kvr_status read_runs(struct work *work, struct kvr_error *error)
 {
     struct tool *tool = &work->tool;
-    struct kvr_compared *compared = NULL;
-    enum kvr_status status = KVR_OK;
+    size_t at = 0;
 
+    enum kvr_status status = make_runs(work, error);
     while (status == KVR_OK && tool_next(tool) == TOOL_LINE) {
-        const char *file = tool->line.source.file;
-        if (!compared || strcmp(compared->name, file) != 0) {
-            if (work->run_count == KVR_COMPARED_RUNS)
-                return kvr_error_set(error, KVR_BAD_USAGE, "more than %d runs", KVR_COMPARED_RUNS);
-            compared = &work->runs[work->run_count++];
-            compared->name = file;
-            status = make_report(work, &compared->report, error);
-            if (status == KVR_OK)
-                status = kvr_replicates_watch(&compared->replicates, compared->report, error);
-            if (status != KVR_OK)
-                return status;
-        }
-        status = kvr_report_line(compared->report, &tool->line, error);
+        while (at + 1 < work->run_count && !comes_from(&work->runs[at], &tool->line.source))
+            at++;
+        status = kvr_report_line(work->runs[at].report, &tool->line, error);
         if (status == KVR_BAD_INPUT) {
             tool_bad_line(tool, error);
             status = KVR_OK;
@@ -250,6 +267,8 @@ static enum kvr_status compare_runs(struct work *work, struct kvr_error *error)
 
     if (work->tool.operand_count < 2)
         return kvr_error_set(error, KVR_BAD_USAGE, "--compare needs two files or more");
+    if (work->tool.settings.merge.count)
+        return kvr_error_set(error, KVR_BAD_USAGE, "--compare takes its runs as files, not by -m");
     enum kvr_status status = kvr_metrics_read(work->settings.metrics, metrics, 64, error);
     if (status == KVR_OK)
         status = read_runs(work, error);

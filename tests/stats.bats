@@ -185,6 +185,16 @@ numbers() {
     grep -q 'share of requests' plot.svg
     run kvr-stats --plot plot.gif "$TEN"
     assert_failure 2
+    # Whatever is not known leaves its picture empty.
+    : > nothing
+    printf '{"timestamp":1,"input_length":5}\n' > bare
+    printf '{"input_length":5,"response":{"ttft_ms":1}}\n' > untimed
+    printf '{"timestamp":%d,"input_length":5,"response":{"ttft_ms":1}}\n' 0 10000 20000 > unmatched
+    for file in nothing bare untimed unmatched; do
+        run kvr-stats --plot plot.svg --json "$file"
+        assert_success
+        grep -q 'nothing known' plot.svg
+    done
 }
 
 # a worker that is full from minute 2 to minute 6
@@ -250,6 +260,16 @@ full_worker() {
     run kvr-stats --merge "$TEN"
     assert_failure 1
     assert_output --partial 'not a partial'
+}
+
+@test "compare: a file twice is two runs, and one without lines is a run" {
+    : > empty
+    run bash -c "kvr-stats --compare --json --metrics requests '$TEN' '$TEN' empty | jq -c '[.runs[].metrics.requests]'"
+    assert_output '[5,5,0]'
+    run bash -c "kvr-stats --compare --json --metrics requests - '$TEN' empty < empty | jq -c '[.runs[] | [.run, .metrics.requests]]'"
+    assert_output --partial '[["stdin",0],['
+    run kvr-stats --compare -m empty "$TEN" "$TEN"
+    assert_failure 2
 }
 
 @test "compare: a run with itself is noise, a worse one is worse" {
@@ -337,6 +357,52 @@ PY
     run kvr-stats --prefixes 3 lines
     refute_output --partial secret
     [[ $output != *$'\033'* ]]
+    # CSI and a turn of direction, as UTF-8
+    printf '{"input_length":5,"route":{"worker":"w\\u009b31m\\u202ex"}}\n' > lines
+    for form in --table --csv --prom --json; do
+        run kvr-stats "$form" lines
+        refute_output --partial $'\302\233'
+        refute_output --partial $'\342\200\256'
+    done
+}
+
+@test "names that differ in a control byte or at their ends stay apart" {
+    printf '{"input_length":5,"route":{"worker":"%s"}}\n' 'e f' 'e\nf' 'e\tf' > lines
+    run bash -c "kvr-stats --prom lines | grep -o '^kvr_requests_total{[^}]*}' | sort -u | wc -l"
+    assert_output 3
+    run bash -c "split -l 1 lines part. && kvr-stats --partial part.* | kvr-stats --merge --json | jq '.workers | length'"
+    assert_output 3
+    pod=vllm-llama-70b-deployment-7d9f8c6b5
+    printf '{"input_length":5,"route":{"worker":"%s"}}\n' $pod-abcde $pod-fghij > lines
+    run kvr-stats lines
+    assert_line --partial "$pod-abcde"
+    assert_line --partial "$pod-fghij"
+    long=$(printf 'é%.0s' $(seq 90))
+    printf '{"input_length":5,"timestamp":%s,"route":{"worker":"%s"}}\n' 0 "$long-1" 100000 "$long-2" > lines
+    run kvr-stats --html page.html lines
+    assert_line --partial "…"
+    iconv -f utf-8 -t utf-8 page.html > page # no name is cut inside a character
+}
+
+@test "what no line told is null, not 0" {
+    printf '{"input_length":5,"timestamp":1,"route":{"worker":"w0"}}\n' > lines
+    run numbers .metrics.outstanding_max lines
+    assert_output null
+    run numbers .metrics.outstanding_max "$TEN"
+    assert_output 4
+    printf '{"input_length":5,"timestamp":%d}\n' 900000 0 > late
+    run numbers .windows.late_lines late
+    assert_output 1
+    run bash -c "cat late late | kvr-stats --partial | kvr-stats --merge --json | jq .windows.late_lines"
+    assert_output null
+}
+
+@test "a load line with one bad number counts nothing" {
+    printf '{"event":"load","worker":"w0","prompt_tokens":100,"cached_tokens":%s}\n' 50 -1 > lines
+    run --separate-stderr kvr-stats --json lines
+    assert_failure 1
+    run jq -c .metrics.engine_token_hit_rate <<< "$output"
+    assert_output 0.5
 }
 
 @test "the manual and --metrics help define every metric" {

@@ -81,23 +81,44 @@ int kvr_status_exit(enum kvr_status status)
     return 3;
 }
 
+unsigned kvr_character_bytes(const char *text, size_t length, bool *unsafe)
+{
+    const unsigned char *bytes = (const unsigned char *)text;
+    unsigned count = bytes[0] < 0xc2 ? 1 : bytes[0] < 0xe0 ? 2 : bytes[0] < 0xf0 ? 3 : 4;
+
+    *unsafe = bytes[0] < 0x20 || bytes[0] == 0x7f || (bytes[0] >= 0x80 && bytes[0] < 0xc2) ||
+              bytes[0] > 0xf4 || count > length;
+    for (unsigned i = 1; i < count && !*unsafe; i++)
+        *unsafe = (bytes[i] & 0xc0) != 0x80;
+    if (*unsafe)
+        return 1;
+    /* U+0080 to U+009F; U+2028 to U+202E and U+2066 to U+2069 turn or break lines. */
+    *unsafe = (bytes[0] == 0xc2 && bytes[1] < 0xa0) ||
+              (bytes[0] == 0xe2 && bytes[1] == 0x80 && bytes[2] >= 0xa8 && bytes[2] <= 0xae) ||
+              (bytes[0] == 0xe2 && bytes[1] == 0x81 && bytes[2] >= 0xa6 && bytes[2] <= 0xa9);
+    return count;
+}
+
 char *kvr_printable(char *out, size_t size, const char *text, size_t length)
 {
     static const char hexadecimal[] = "0123456789abcdef";
     size_t used = 0;
 
-    for (size_t i = 0; i < length; i++) {
-        unsigned char byte = (unsigned char)text[i];
-        bool control = byte < 0x20 || byte == 0x7f;
-        if (used + (control ? 4 : 1) >= size)
+    for (size_t i = 0; i < length;) {
+        bool unsafe;
+        unsigned count = kvr_character_bytes(text + i, length - i, &unsafe);
+        if (used + (unsafe ? 4 : 1) * count >= size)
             break;
-        if (control) {
+        for (unsigned end = count; end > 0; end--, i++) {
+            unsigned char byte = (unsigned char)text[i];
+            if (!unsafe) {
+                out[used++] = text[i];
+                continue;
+            }
             out[used++] = '\\';
             out[used++] = 'x';
             out[used++] = hexadecimal[byte >> 4];
             out[used++] = hexadecimal[byte & 15];
-        } else {
-            out[used++] = (char)byte;
         }
     }
     if (size)

@@ -9,6 +9,7 @@
 #ifndef KVR_BASE_ERROR_H
 #define KVR_BASE_ERROR_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #ifdef __cplusplus
@@ -50,8 +51,13 @@ enum kvr_status kvr_error_prefix(struct kvr_error *error, const char *format, ..
 /* The exit status that a failure means, the same in every program. */
 int kvr_status_exit(enum kvr_status status);
 
-/* Copies text so that it is safe on a terminal: control bytes become \xNN, and at most size - 1
- * bytes are written, always terminated. Returns out. */
+/* How many bytes the first character of a text of one byte or more has. *unsafe: it must not reach
+ * a terminal: a control character (of one byte or, as UTF-8, two), one that turns the direction of
+ * writing or breaks a line, or a byte that is no UTF-8. */
+unsigned kvr_character_bytes(const char *text, size_t length, bool *unsafe);
+
+/* Copies text so that it is safe on a terminal: the bytes of unsafe characters become \xNN, and at
+ * most size - 1 bytes are written, whole characters, always terminated. Returns out. */
 char *kvr_printable(char *out, size_t size, const char *text, size_t length);
 
 #ifdef __cplusplus

@@ -27,22 +27,32 @@ void kvr_groups_release(struct kvr_groups *groups)
     memset(groups, 0, sizeof *groups);
 }
 
-/* Names reach terminals and labels: control bytes become spaces, a long name is cut. */
+/* Names reach terminals and labels: control characters become spaces, a long name is cut, and
+ * either is told by a hash, so that two names stay two. */
 static char *tidy(const char *name, size_t length, uint64_t hash, size_t *tidy_length)
 {
     char *text = malloc(KVR_GROUP_NAME_BYTES + 32);
-    size_t kept = length < KVR_GROUP_NAME_BYTES ? length : KVR_GROUP_NAME_BYTES;
+    bool changed = false;
+    size_t used = 0;
 
     if (!text)
         return NULL;
-    while (kept < length && kept > 0 && ((unsigned char)name[kept] & 0xc0) == 0x80)
-        kept--; /* not inside a character */
-    for (size_t i = 0; i < kept; i++)
-        text[i] = (unsigned char)name[i] < ' ' || name[i] == 0x7f ? ' ' : name[i];
-    text[kept] = '\0';
-    if (kept < length)
-        kept += (size_t)sprintf(text + kept, "~%016lx", hash);
-    *tidy_length = kept;
+    for (size_t i = 0; i < length;) {
+        bool unsafe;
+        unsigned count = kvr_character_bytes(name + i, length - i, &unsafe);
+        if (i + count > KVR_GROUP_NAME_BYTES) {
+            changed = true;
+            break;
+        }
+        changed |= unsafe;
+        memcpy(text + used, unsafe ? " " : name + i, unsafe ? 1 : count);
+        used += unsafe ? 1 : count;
+        i += count;
+    }
+    text[used] = '\0';
+    if (changed)
+        used += (size_t)sprintf(text + used, "~%016lx", hash);
+    *tidy_length = used;
     return text;
 }
 

@@ -248,6 +248,7 @@ enum kvr_status kvr_run_view_init(
     struct kvr_run_view *run, const struct kvr_report *report, struct kvr_error *error)
 {
     uint32_t count = report->worker_names.count, kept = 0;
+    bool outstanding = false; /* whether any line told what was under way */
 
     memset(run, 0, sizeof *run);
     run->loads = calloc(count, sizeof *run->loads);
@@ -267,6 +268,13 @@ enum kvr_status kvr_run_view_init(
         run->load_workers[kept] = 0;
         run->loads[kept++] = load_of(&report->workers[0]);
     }
+    for (uint32_t i = 0; i < kept; i++) {
+        const struct kvr_worker_stat *worker = &report->workers[run->load_workers[i]];
+        outstanding |=
+            worker->outstanding_most || !isnan(worker->waiting) || !isnan(worker->running);
+    }
+    for (uint32_t i = 0; i < kept && !outstanding; i++)
+        run->loads[i].outstanding = NAN;
     run->view = (struct kvr_view){&report->scale, &run->total,
         report->windows.newest_ms - report->windows.oldest_ms, run->loads, kept};
     return KVR_OK;

@@ -215,3 +215,27 @@ void kvr_timeline_release(struct kvr_timeline *timeline)
     free(timeline->heat);
     memset(timeline, 0, sizeof *timeline);
 }
+
+static bool starts_character(char byte)
+{
+    return ((unsigned char)byte & 0xc0) != 0x80;
+}
+
+void kvr_render_short_name(char text[KVR_SHORT_NAME_BYTES], const char *name, unsigned characters)
+{
+    unsigned length = 0, at = 0, head = (characters - 1) / 2, tail = characters - 1 - head;
+    size_t used = 0;
+
+    for (const char *byte = name; *byte; byte++)
+        length += starts_character(*byte);
+    for (const char *byte = name; *byte && used + 8 < KVR_SHORT_NAME_BYTES; byte++) {
+        at += starts_character(*byte);
+        if (length <= characters || at <= head || at > length - tail) {
+            text[used++] = *byte;
+        } else if (at == head + 1 && starts_character(*byte)) {
+            memcpy(text + used, "…", 3);
+            used += 3;
+        }
+    }
+    text[used] = '\0';
+}

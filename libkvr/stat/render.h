@@ -96,6 +96,11 @@ enum kvr_status kvr_timeline_make(struct kvr_timeline *timeline, const struct kv
     size_t most, struct kvr_error *error);
 void kvr_timeline_release(struct kvr_timeline *timeline);
 
+/* A name that fits into so many characters (at most 60): its begin and its end around an ellipsis
+ * where it is longer, since names of a fleet differ at their ends. */
+enum { KVR_SHORT_NAME_BYTES = 256 };
+void kvr_render_short_name(char text[KVR_SHORT_NAME_BYTES], const char *name, unsigned characters);
+
 /* The three measures that are split by new and continued, and the three kinds. */
 struct kvr_latency {
     enum kvr_sketch_name first;

@@ -6,7 +6,7 @@
 
 #define print kvr_buffer_append_format
 
-enum { CDF_POINTS = 400, STEPS = 160 };
+enum { CDF_POINTS = 400, STEPS = 160, LABEL_CHARACTERS = 12, BAR_LABELS = 9 };
 
 /* A file name inside single quotes. */
 static void quoted(struct kvr_buffer *out, const char *text)
@@ -28,14 +28,51 @@ static void number(struct kvr_buffer *out, double value)
         kvr_buffer_append_text(out, " NaN");
 }
 
-/* Labels stand between double quotes; what gnuplot would read in them is left out. */
-static void label(struct kvr_buffer *out, const char *text)
+/* The bytes of a domain or a port that all names end with: they only take room. */
+static size_t shared_end(const struct kvr_render *render)
 {
-    for (int shown = 0; *text && shown < 14; text++, shown++) {
-        bool plain = (*text >= '0' && *text <= '9') || (*text >= 'a' && *text <= 'z') ||
-                     (*text >= 'A' && *text <= 'Z') || strchr("-.:/ ()", *text);
-        kvr_buffer_append_byte(out, plain ? *text : '.');
+    const struct kvr_group *names = render->report->worker_names.items;
+    const uint32_t *order = render->run->load_workers;
+    uint32_t count = render->run->view.load_count;
+
+    if (count < 2)
+        return 0;
+    const struct kvr_group *first = &names[order[0]];
+    size_t shared = first->length;
+    for (uint32_t i = 1; i < count; i++) {
+        const struct kvr_group *name = &names[order[i]];
+        size_t same = 0;
+        while (same < shared && same < name->length &&
+               first->name[first->length - 1 - same] == name->name[name->length - 1 - same])
+            same++;
+        shared = same;
     }
+    while (shared > 0 && !strchr(".:/", first->name[first->length - shared]))
+        shared--;
+    return shared;
+}
+
+/* Labels stand between double quotes; what gnuplot would read in them is left out. */
+static void label(struct kvr_buffer *out, const struct kvr_group *name, size_t shared)
+{
+    char text[KVR_SHORT_NAME_BYTES], own[KVR_GROUP_NAME_BYTES + 32];
+
+    snprintf(own, sizeof own, "%.*s", (int)(name->length - shared), name->name);
+    kvr_render_short_name(text, own, LABEL_CHARACTERS);
+    for (const char *at = text; *at; at++) {
+        bool plain = (*at >= '0' && *at <= '9') || (*at >= 'a' && *at <= 'z') ||
+                     (*at >= 'A' && *at <= 'Z') || strchr("-.:/ ()", *at);
+        kvr_buffer_append_byte(out, plain ? *at : '.');
+    }
+}
+
+/* gnuplot takes a plot without any point for a failure: a line out of sight, and words in sight. */
+static void nothing(struct kvr_buffer *out, const char *y_range)
+{
+    print(out,
+        "set label 1 'nothing known' at graph 0.5,0.5 center\nset xrange [1:1000]\nunset xtics\n"
+        "set yrange [%s]\nplot -1 notitle\nset xrange [*:*]\nset xtics autofreq\nunset label 1\n",
+        y_range);
 }
 
 static void cdf(struct kvr_buffer *out, const struct kvr_view *view)
@@ -60,7 +97,7 @@ static void cdf(struct kvr_buffer *out, const struct kvr_view *view)
         "set ylabel 'share of requests, %'\nset logscale x\nset yrange [0:100]\n"
         "set key bottom right samplen 2\n");
     if (!any) {
-        kvr_buffer_append_text(out, "set xrange [1:1000]\nplot NaN notitle\nset xrange [*:*]\n");
+        nothing(out, "0:100");
     } else {
         bool first = true;
         kvr_buffer_append_text(out, "plot");
@@ -84,27 +121,33 @@ static void histogram(struct kvr_buffer *out, const struct kvr_view *view)
 
     kvr_buffer_append_text(out, "$bars << EOD\n");
     for (size_t i = 0; i < count; i++) {
-        if (bars[i].until >= 1024)
-            print(out, "%zu \"%gk\" %.6g\n", i, bars[i].until / 1024,
-                100 * (double)bars[i].count / (double)sketch->count);
-        else
-            print(out, "%zu \"%g\" %.6g\n", i, bars[i].until,
-                100 * (double)bars[i].count / (double)sketch->count);
+        char text[32] = "";
+        bool large = bars[i].until >= 1024;
+        if (i % (count / BAR_LABELS + 1) == 0)
+            snprintf(
+                text, sizeof text, "%g%s", bars[i].until / (large ? 1024 : 1), large ? "k" : "");
+        print(
+            out, "%zu \"%s\" %.6g\n", i, text, 100 * (double)bars[i].count / (double)sketch->count);
     }
     print(out,
         "EOD\nset title 'Match length'\nset xlabel 'tokens reused, up to (k = 1024); first bar: "
         "none'\nset ylabel 'share of requests, %%'\nset xrange [-0.7:%zu.7]\nset yrange [0:*]\n"
         "set style fill solid 0.85\nset boxwidth 0.8\n",
         count ? count - 1 : 1);
-    kvr_buffer_append_text(out,
-        count ? "plot $bars using 1:3:xtic(2) with boxes lc 1 notitle\n" : "plot NaN notitle\n");
+    if (count)
+        kvr_buffer_append_text(out, "plot $bars using 1:3:xtic(2) with boxes lc 1 notitle\n");
+    else
+        nothing(out, "0:100");
     kvr_buffer_append_text(out, "set xrange [*:*]\nset xtics autofreq\n");
 }
 
 static void over_time(struct kvr_buffer *out, const struct kvr_timeline *timeline)
 {
+    bool hits = false;
+
     kvr_buffer_append_text(out, "$time << EOD\n");
     for (size_t i = 0; i < timeline->step_count; i++) {
+        hits |= isfinite(timeline->steps[i].hit_rate);
         number(out, timeline->steps[i].start + timeline->step_length / 2);
         number(out, timeline->steps[i].hit_rate * 100);
         number(out, timeline->steps[i].request_rate);
@@ -116,11 +159,15 @@ static void over_time(struct kvr_buffer *out, const struct kvr_timeline *timelin
         "set ylabel 'token hit rate, %%' tc lt 1\nset y2label 'requests/s' tc lt 2\n"
         "set yrange [0:100]\nset y2range [0:*]\nset y2tics\nset ytics nomirror\nunset key\n",
         timeline->unit ? timeline->unit : "s");
-    kvr_buffer_append_text(out,
-        timeline->step_count
-            ? "plot $time using 1:2 with lines lw 3 lc 1 title 'token hit rate', $time using 1:3 "
-              "axes x1y2 with lines lw 2 lc 2 title 'requests/s'\n"
-            : "plot NaN notitle\n");
+    const char *line = timeline->step_count == 1 ? "points pt 7" : "lines";
+    if (!timeline->step_count)
+        nothing(out, "0:100");
+    else
+        print(out, "set xrange [0:%.6g]\nplot ", timeline->length);
+    if (hits)
+        print(out, "$time using 1:2 with %s lw 3 lc 1, ", line);
+    if (timeline->step_count)
+        print(out, "$time using 1:3 axes x1y2 with %s lw 2 lc 2\n", line);
     kvr_buffer_append_text(
         out, "unset y2tics\nunset y2label\nset ylabel tc default\nset ytics mirror\n");
 }
@@ -128,41 +175,49 @@ static void over_time(struct kvr_buffer *out, const struct kvr_timeline *timelin
 static void heat_map(
     struct kvr_buffer *out, const struct kvr_timeline *timeline, const struct kvr_render *render)
 {
-    uint32_t rows = timeline->worker_count;
+    uint32_t rows = timeline->worker_count, all = render->run->view.load_count;
+    size_t shared = shared_end(render);
+    char some[64] = "";
+    bool any = false;
 
     kvr_buffer_append_text(out, "$heat << EOD\n");
     for (size_t i = 0; i < timeline->step_count; i++) {
         for (uint32_t row = 0; row < rows; row++) {
             double heat = timeline->heat[i * rows + row];
+            if (isnan(heat))
+                continue;
             print(out, "%.6g %u %.4g\n", timeline->steps[i].start + timeline->step_length / 2, row,
-                isnan(heat) ? 0 : heat * 100);
+                heat * 100);
+            any = true;
         }
     }
+    if (rows < all)
+        snprintf(some, sizeof some, " (%u of %u)", rows, all);
     print(out,
-        "EOD\nset title 'Workers: %s'\nset xlabel 'time since the first request, %s'\n"
+        "EOD\nset title 'Workers%s: %s'\nset xlabel 'time since the first request, %s'\n"
         "unset ylabel\nset cblabel '%%'\nset cbrange [0:100]\nset cbtics 50\nset xrange [0:%.6g]\n"
         "set yrange [%u.5:-0.5]\nset palette defined (0 '#f4f7fb', 50 '#6fa8ea', 100 '#08306b')\n",
-        timeline->heat_text ? timeline->heat_text : "", timeline->unit ? timeline->unit : "s",
+        some, timeline->heat_text ? timeline->heat_text : "", timeline->unit ? timeline->unit : "s",
         timeline->length > 0 ? timeline->length : 1, rows ? rows - 1 : 0);
-    kvr_buffer_append_text(out, "set ytics (");
+    kvr_buffer_append_text(out, "set ytics font ',15' (");
     for (uint32_t row = 0; row < rows; row++) {
         uint32_t every = rows / 16 + 1;
         if (row % every)
             continue;
         print(out, "%s\"", row ? "," : "");
-        label(out, render->report->worker_names.items[render->run->load_workers[row]].name);
+        label(out, &render->report->worker_names.items[render->run->load_workers[row]], shared);
         print(out, "\" %u", row);
     }
     if (!rows)
         kvr_buffer_append_text(out, "\"\" 0");
     print(out, ")\nset boxwidth %.6g\n", timeline->step_length);
-    if (rows && timeline->step_count)
+    if (any)
         print(out,
             "plot $heat using 1:2:(%.6g):(0.46):3 with boxxyerror fs solid noborder lc "
             "palette notitle\n",
             timeline->step_length / 2);
     else
-        kvr_buffer_append_text(out, "plot NaN notitle\n");
+        nothing(out, "0.5:-0.5");
 }
 
 enum kvr_status kvr_render_gnuplot(const struct kvr_render *render, const char *file,
@@ -183,7 +238,7 @@ enum kvr_status kvr_render_gnuplot(const struct kvr_render *render, const char *
     kvr_buffer_append_text(out,
         "\nset linetype 1 lc rgb '#0b62d6'\nset linetype 2 lc rgb '#c2410c'\n"
         "set linetype 3 lc rgb '#6b7280'\nset grid lc rgb '#d8dee4'\nset tics nomirror\n"
-        "set multiplot layout 2,2 margins 0.085,0.915,0.09,0.93 spacing 0.14,0.18\n");
+        "set multiplot layout 2,2 margins 0.08,0.91,0.09,0.93 spacing 0.18,0.18\n");
     cdf(out, &render->run->view);
     histogram(out, &render->run->view);
     over_time(out, &timeline);

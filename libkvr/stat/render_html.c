@@ -119,7 +119,7 @@ static void workers(struct kvr_buffer *out, const struct kvr_render *render)
 
 /* ---- plots ---- */
 
-enum { CDF_POINTS = 300, STEPS = 160 };
+enum { CDF_POINTS = 300, STEPS = 160, NAME_MOST = 40 };
 
 static void cdf(struct kvr_buffer *out, const struct kvr_view *view)
 {
@@ -225,15 +225,23 @@ static void over_time(struct kvr_buffer *out, const struct kvr_timeline *timelin
 static void heat_map(
     struct kvr_buffer *out, const struct kvr_timeline *timeline, const struct kvr_render *render)
 {
-    uint32_t rows = timeline->worker_count;
-    char title[64];
+    uint32_t rows = timeline->worker_count, all = render->run->view.load_count;
+    char title[64], text[128], shown[KVR_SHORT_NAME_BYTES];
 
     if (!rows || timeline->step_count < 2)
         return;
     struct kvr_chart chart = chart_of(out, 74 + (rows < 8 ? 30 : 18) * rows);
     chart.top = 14;
-    chart.left = 120;
-    heading(out, "Workers over time", timeline->heat_text);
+    size_t widest = 0;
+    for (uint32_t row = 0; row < rows; row++) {
+        kvr_render_short_name(shown,
+            render->report->worker_names.items[render->run->load_workers[row]].name, NAME_MOST);
+        widest = strlen(shown) > widest ? strlen(shown) : widest;
+    }
+    chart.left = fmax(120, 16 + 8.5 * (double)widest);
+    snprintf(text, sizeof text, rows < all ? "%s; %u of %u workers" : "%s", timeline->heat_text,
+        rows, all);
+    heading(out, "Workers over time", text);
     snprintf(title, sizeof title, "time since the first request, %s", timeline->unit);
     chart.x = (struct kvr_axis){0, timeline->length, false, false, title};
     chart.y = (struct kvr_axis){0, rows, false, false, NULL};
@@ -242,9 +250,9 @@ static void heat_map(
         const struct kvr_group *name =
             &render->report->worker_names.items[render->run->load_workers[row]];
         double low = rows - row - 1;
-        size_t shown = name->length < 13 ? name->length : 13;
+        kvr_render_short_name(shown, name->name, NAME_MOST);
         kvr_chart_text(&chart, chart.left - 8, kvr_chart_y(&chart, low + 0.5) + 5, "end", "tick",
-            name->name, shown);
+            shown, strlen(shown));
         for (size_t i = 0; i < timeline->step_count; i++) {
             double heat = timeline->heat[i * rows + row];
             char style[64];

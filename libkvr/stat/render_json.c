@@ -230,7 +230,7 @@ static void windows(struct kvr_buffer *out, const struct kvr_render *render)
     open_object(out, "windows");
     number(out, "window_ms", pane_ms * KVR_WINDOW_PANES);
     number(out, "busiest_request_rate", history->most_request_rate);
-    count(out, "late_lines", history->late_lines);
+    number(out, "late_lines", report->merged_parts ? NAN : (double)history->late_lines);
     count(out, "untimed_lines", history->untimed_lines);
     last_window(out, report);
     number(out, "point_ms", pane_ms * (double)history->history_step);

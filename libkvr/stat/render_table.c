@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { BAR_CELLS = 24, NAME_CELLS = 24 };
+enum { BAR_CELLS = 24, NAME_CELLS = 24, NAME_CELLS_MOST = 56 };
 
 #define print kvr_buffer_append_format
 
@@ -53,34 +53,39 @@ static void bar(struct kvr_buffer *out, double share)
     kvr_buffer_append_text(out, eighths[parts % 8]);
 }
 
-/* So many characters of the text; returns what is behind them. */
-static const char *characters(struct kvr_buffer *out, const char *text, int count)
+static int cells_of(const char *text)
 {
-    for (int cells = 0; *text && cells < count; text++) {
-        if (out)
-            kvr_buffer_append_byte(out, *text);
-        cells += ((unsigned char)text[1] & 0xc0) != 0x80; /* at the last byte of a character */
-    }
-    return text;
-}
-
-/* A name filled to NAME_CELLS characters. One that is longer loses its middle: names of workers
- * begin alike. */
-static void label(struct kvr_buffer *out, const char *text)
-{
-    enum { HEAD_CELLS = 9 };
     int cells = 0;
 
-    for (const char *at = text; *at; at = characters(NULL, at, 1))
-        cells++;
-    kvr_buffer_append_text(out, "  ");
-    if (cells > NAME_CELLS) {
-        characters(out, text, HEAD_CELLS);
-        kvr_buffer_append_text(out, "…");
-        text = characters(NULL, text, cells - (NAME_CELLS - HEAD_CELLS - 1));
+    for (; *text; text++)
+        cells += ((unsigned char)*text & 0xc0) != 0x80;
+    return cells;
+}
+
+/* A name shortened or filled to so many characters. */
+static void label_in(struct kvr_buffer *out, const char *name, int cells)
+{
+    char text[KVR_SHORT_NAME_BYTES];
+
+    kvr_render_short_name(text, name, (unsigned)cells);
+    print(out, "  %s%*s", text, cells - cells_of(text), "");
+}
+
+static void label(struct kvr_buffer *out, const char *text)
+{
+    label_in(out, text, NAME_CELLS);
+}
+
+/* The column that so many of the names need. */
+static int column_of(const struct kvr_groups *names, const uint32_t *order, uint32_t count)
+{
+    int cells = NAME_CELLS;
+
+    for (uint32_t i = 0; i < count; i++) {
+        int needed = cells_of(names->items[order[i]].name);
+        cells = needed > cells ? needed : cells;
     }
-    characters(out, text, NAME_CELLS);
-    print(out, "%*s", cells < NAME_CELLS ? NAME_CELLS - cells : 0, "");
+    return cells < NAME_CELLS_MOST ? cells : NAME_CELLS_MOST;
 }
 
 static void heading(struct kvr_buffer *out, const char *text)
@@ -284,12 +289,12 @@ static void matches(
 
 /* A table of tallies, one a row: the workers, or the groups of --by. */
 static void tally_row(
-    struct kvr_buffer *out, const char *name, const struct kvr_view *view, double most)
+    struct kvr_buffer *out, const char *name, int cells, const struct kvr_view *view, double most)
 {
     double work = (double)(view->tally->counters[KVR_COUNT_PROMPT_TOKENS] -
                            view->tally->counters[KVR_COUNT_REUSED_TOKENS]);
 
-    label(out, name);
+    label_in(out, name, cells);
     quantity(out, metric(view, "requests"), 9);
     percent(out, metric(view, "token_hit_rate"), 9);
     quantity(out, metric(view, "ttft_p50_ms"), 9);
@@ -300,11 +305,11 @@ static void tally_row(
     kvr_buffer_append_byte(out, '\n');
 }
 
-static void tally_heading(struct kvr_buffer *out, const char *text)
+static void tally_heading(struct kvr_buffer *out, const char *text, int cells)
 {
     heading(out, text);
-    print(out, "  %*s%9s%9s%9s%9s%9s\n", NAME_CELLS, "", "requests", "hit rate", "TTFT p50",
-        "TTFT p99", "work");
+    print(out, "  %*s%9s%9s%9s%9s%9s\n", cells, "", "requests", "hit rate", "TTFT p50", "TTFT p99",
+        "work");
 }
 
 static void workers(struct kvr_buffer *out, const struct kvr_render *render)
@@ -316,16 +321,19 @@ static void workers(struct kvr_buffer *out, const struct kvr_render *render)
 
     if (!run->view.load_count)
         return;
-    tally_heading(out, "Workers; work is prompt tokens not reused");
+    int cells = column_of(&render->report->worker_names, run->load_workers,
+        run->view.load_count < SHOWN ? run->view.load_count : SHOWN);
+    tally_heading(out, "Workers; work is prompt tokens not reused", cells);
     for (uint32_t i = 0; i < run->view.load_count; i++)
         most = fmax(most, (double)(run->loads[i].prompt_tokens - run->loads[i].reused_tokens));
     for (uint32_t i = 0; i < run->view.load_count && i < SHOWN; i++) {
         const struct kvr_worker_stat *stat = &render->report->workers[run->load_workers[i]];
         struct kvr_view view = kvr_view_worker(run, render->report, i);
-        char name[KVR_GROUP_NAME_BYTES + 64];
-        snprintf(name, sizeof name, "%s%s",
-            render->report->worker_names.items[run->load_workers[i]].name, states[stat->state]);
-        tally_row(out, name, &view, most);
+        char name[KVR_SHORT_NAME_BYTES + 16];
+        kvr_render_short_name(name, render->report->worker_names.items[run->load_workers[i]].name,
+            (unsigned)cells - (unsigned)strlen(states[stat->state]));
+        strcat(name, states[stat->state]);
+        tally_row(out, name, cells, &view, most);
     }
     if (run->view.load_count > SHOWN)
         print(out, "  … and %u more (--json lists all)\n", run->view.load_count - SHOWN);
@@ -340,9 +348,11 @@ static void workers(struct kvr_buffer *out, const struct kvr_render *render)
 static void caches(struct kvr_buffer *out, const struct kvr_render *render)
 {
     const struct kvr_run_view *run = render->run;
+    uint32_t shown = run->view.load_count < 32 ? run->view.load_count : 32;
+    int cells = column_of(&render->report->worker_names, run->load_workers, shown);
     bool begun = false;
 
-    for (uint32_t i = 0; i < run->view.load_count && i < 32; i++) {
+    for (uint32_t i = 0; i < shown; i++) {
         const struct kvr_worker_stat *stat = &render->report->workers[run->load_workers[i]];
         struct kvr_view view = kvr_view_worker(run, render->report, i);
         double usage = stat->kv_usage;
@@ -353,11 +363,11 @@ static void caches(struct kvr_buffer *out, const struct kvr_render *render)
             continue;
         if (!begun) {
             heading(out, "Caches");
-            print(out, "  %*s%9s%10s%10s%12s%9s\n", NAME_CELLS, "", "blocks", "evicted",
-                "age p50 s", "never used", "KV use");
+            print(out, "  %*s%9s%10s%10s%12s%9s\n", cells, "", "blocks", "evicted", "age p50 s",
+                "never used", "KV use");
             begun = true;
         }
-        label(out, render->report->worker_names.items[run->load_workers[i]].name);
+        label_in(out, render->report->worker_names.items[run->load_workers[i]].name, cells);
         bool seen = render->report->blocks_seen;
         quantity(out, seen ? (double)stat->resident_blocks : NAN, 9);
         quantity(out, seen ? (double)stat->tally.counters[KVR_COUNT_EVICTED_BLOCKS] : NAN, 10);
@@ -383,10 +393,11 @@ static void groups(struct kvr_buffer *out, const struct kvr_render *render)
         return;
     }
     snprintf(title, sizeof title, "By %.100s", render->by);
-    tally_heading(out, title);
     uint32_t count = kvr_groups_sorted(&report->group_names, order);
     if (report->group_capacity && report->groups[0].counters[KVR_COUNT_REQUESTS])
         order[count++] = 0;
+    int cells = column_of(&report->group_names, order, count < SHOWN ? count : SHOWN);
+    tally_heading(out, title, cells);
     for (uint32_t i = 0; i < count; i++) {
         const uint64_t *counters = report->groups[order[i]].counters;
         most = fmax(
@@ -394,7 +405,7 @@ static void groups(struct kvr_buffer *out, const struct kvr_render *render)
     }
     for (uint32_t i = 0; i < count && i < SHOWN; i++) {
         struct kvr_view view = kvr_view_tally(render->run, &report->groups[order[i]]);
-        tally_row(out, report->group_names.items[order[i]].name, &view, most);
+        tally_row(out, report->group_names.items[order[i]].name, cells, &view, most);
     }
     if (count > SHOWN)
         print(out, "  … and %u more (--json lists all)\n", count - SHOWN);
@@ -413,11 +424,12 @@ static void reasons(struct kvr_buffer *out, const struct kvr_report *report)
     heading(out, "Routing reasons");
     uint32_t listed = kvr_groups_sorted(&report->reason_names, order);
     order[listed++] = 0;
+    int cells = column_of(&report->reason_names, order, listed);
     for (uint32_t i = 0; i < listed; i++) {
         double share = (double)report->reasons[order[i]] / (double)all;
         if (!report->reasons[order[i]])
             continue;
-        label(out, report->reason_names.items[order[i]].name);
+        label_in(out, report->reason_names.items[order[i]].name, cells);
         percent(out, share, 9);
         kvr_buffer_append_text(out, "  ");
         bar(out, share);
@@ -517,6 +529,9 @@ static void closing(struct kvr_buffer *out, const struct kvr_render *render)
     if (report->windows.late_lines)
         print(out, "  %lu lines came too late for their window (--late)\n",
             report->windows.late_lines);
+    if (report->windows.untimed_lines)
+        print(out, "  %lu lines have no time that windows can use (--time-unit)\n",
+            report->windows.untimed_lines);
     if (report->unmatched_done)
         print(out, "  %lu done lines without their request\n", report->unmatched_done);
     kvr_report_left_out(report, add_left_out, out);

@@ -55,7 +55,8 @@ static bool read_gauge(const struct kvr_line *line, enum kvr_name name, double *
     return value.type <= KVR_NULL || (kvr_value_double(value, number) && *number >= 0);
 }
 
-/* What engines count themselves, since the load line before (--scrape). */
+/* What engines count themselves, since the load line before (--scrape): all of it, or nothing and
+ * false when a number is none. */
 static bool add_engine_counts(const struct kvr_line *line, struct kvr_tally *tally)
 {
     static const struct {
@@ -64,16 +65,15 @@ static bool add_engine_counts(const struct kvr_line *line, struct kvr_tally *tal
     } counts[] = {{"prompt_tokens", KVR_COUNT_ENGINE_PROMPT_TOKENS},
         {"cached_tokens", KVR_COUNT_ENGINE_CACHED_TOKENS},
         {"evicted_tokens", KVR_COUNT_EVICTED_TOKENS}};
+    double numbers[3] = {0, 0, 0};
 
     for (int i = 0; i < 3; i++) {
         struct kvr_value value = kvr_line_find(line, counts[i].name);
-        double number = 0;
-        if (value.type <= KVR_NULL)
-            continue;
-        if (!kvr_value_double(value, &number) || number < 0)
+        if (value.type > KVR_NULL && (!kvr_value_double(value, &numbers[i]) || numbers[i] < 0))
             return false;
-        tally->counters[counts[i].counter] += (uint64_t)fmin(number, 1e15);
     }
+    for (int i = 0; i < 3; i++)
+        tally->counters[counts[i].counter] += (uint64_t)fmin(numbers[i], 1e15);
     return true;
 }
 

@@ -52,6 +52,15 @@ static void control_bytes_never_reach_a_terminal(void **state)
     assert_string_equal(kvr_printable(out, sizeof out, "a\x1b[2J\n", 6), "a\\x1b[2J\\x0a");
     assert_string_equal(kvr_printable(out, 4, "\x01", 1), "");
     assert_string_equal(kvr_printable(out, 5, "\x01z", 2), "\\x01");
+    /* CSI as one character of two bytes, a turn of direction, and bytes that are no UTF-8. */
+    assert_string_equal(kvr_printable(out, sizeof out, "\xc2\x9b", 2), "\\xc2\\x9b");
+    assert_string_equal(kvr_printable(out, sizeof out, "\xe2\x80\xae", 3), "\\xe2\\x80\\xae");
+    assert_string_equal(
+        kvr_printable(out, sizeof out, "\x9b\xe9z\xe2\x82", 5), "\\x9b\\xe9z\\xe2\\x82");
+    /* Whole characters, or none. */
+    assert_string_equal(
+        kvr_printable(out, sizeof out, "\xc3\xa9\xe2\x82\xac", 5), "\xc3\xa9\xe2\x82\xac");
+    assert_string_equal(kvr_printable(out, 5, "\xc3\xa9\xe2\x82\xac", 5), "\xc3\xa9");
 }
 
 static void errors_carry_context_and_exit_status(void **state)
