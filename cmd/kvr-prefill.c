@@ -190,12 +190,13 @@ static enum kvr_status start_runner(struct prefill *prefill, struct kvr_error *e
     bench->page_tokens = (uint32_t)settings->page_size;
     bench->repeats = (uint32_t)settings->repeats;
     bench->directory = settings->directory;
+    bench->seed = settings->seed;
     struct kvr_backend_options options = {
         bench->shape, settings->seed, bench->page_tokens, bench->pages, (uint32_t)threads};
     status = bench->backend->create(&options, &bench->runner, error);
     if (status == KVR_OK) {
         prefill->device = bench->backend->device(bench->runner);
-        bench->peak_flops = kvr_measure_sgemm_flops((unsigned)threads);
+        bench->peak_flops = bench->backend->matrix_flops(bench->runner);
     }
     return status;
 }

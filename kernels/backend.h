@@ -42,6 +42,10 @@ struct kvr_backend {
     enum kvr_status (*run)(struct kvr_runner *runner, const struct kvr_step *steps, size_t count,
         struct kvr_error *error);
     const char *(*device)(const struct kvr_runner *runner);
+    /* FLOP/s of one large matrix product by the device's own library, measured now: the yardstick
+     * for MFU. 0 where it cannot be measured. */
+    double (*matrix_flops)(struct kvr_runner *runner);
+    double bound; /* normalised error of logits that another split may cause; 0: not a bit */
 };
 
 extern const struct kvr_backend kvr_cpu_backend;

@@ -11,6 +11,7 @@
 #include "kernels/attention_tiled.h"
 #include "kernels/backend.h"
 #include "kernels/cpu_weights.h"
+#include "kernels/measure.h"
 #include "kernels/weight.h"
 
 #include <stdio.h>
@@ -372,9 +373,15 @@ static enum kvr_status cpu_create(
     return KVR_OK;
 }
 
+static double cpu_matrix_flops(struct kvr_runner *runner)
+{
+    return kvr_measure_sgemm_flops(kvr_crew_threads(runner->crew));
+}
+
 struct kvr_kv *kvr_cpu_kv(struct kvr_runner *runner)
 {
     return &runner->kv;
 }
 
-const struct kvr_backend kvr_cpu_backend = {"cpu", cpu_create, cpu_destroy, cpu_run, cpu_device};
+const struct kvr_backend kvr_cpu_backend = {
+    "cpu", cpu_create, cpu_destroy, cpu_run, cpu_device, cpu_matrix_flops, 0};

@@ -16,6 +16,7 @@ struct kvr_bench {
     struct kvr_runner *runner;
     const struct kvr_shape *shape;
     uint32_t pages, page_tokens, repeats;
+    uint64_t seed;         /* of the runner's weights */
     double peak_flops;     /* what one large matrix product reached; 0: not measured */
     const char *directory; /* for the disk's rate; NULL: not measured */
 };

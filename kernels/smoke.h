@@ -21,7 +21,8 @@ void kvr_smoke_gpu(struct kvr_smoke *smoke, const struct kvr_gpu_state *gpu, uin
 /*
  * What the backend computes: the rate of a matrix product (fails below expected_flops, 0: any), the
  * memory's copy rate, the same bits twice, logits with a cached prefix against those without
- * (bit for bit, unless the backend states a bound), and `seconds` of prefills whose bits must not
+ * (bit for bit, unless the backend states a bound), a small model's logits against those of the
+ * processor, and `seconds` of prefills whose bits must not
  * change. KVR_BAD_USAGE where the pool holds less than two pages.
  */
 enum kvr_status kvr_smoke_compute(struct kvr_smoke *smoke, const struct kvr_bench *bench,

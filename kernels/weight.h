@@ -42,11 +42,10 @@ struct kvr_weight_stream {
 static inline struct kvr_weight_stream kvr_weight_stream(
     uint64_t seed, enum kvr_weight_kind kind, uint32_t layer, uint32_t fan_in)
 {
-    struct kvr_weight_stream stream = {
-        .key = kvr_mix64(kvr_mix64(seed + 0x9e3779b97f4a7c15u) + ((uint64_t)kind << 32 | layer)),
-        .scale = 1,
-    };
+    struct kvr_weight_stream stream;
 
+    stream.key = kvr_mix64(kvr_mix64(seed + 0x9e3779b97f4a7c15u) + ((uint64_t)kind << 32 | layer));
+    stream.scale = 1;
     for (uint64_t four = 1; four < (uint64_t)21845 * fan_in; four *= 4)
         stream.scale *= 0.5f;
     return stream;

@@ -16,3 +16,34 @@ $(BUILD)/unit/test_kernels_cuda: $(BUILD)/tests/unit/test_kernels_cuda.c.o $(CUD
 	$(call say,link,$@)$(CXX) -o $@ $(filter %.o,$^) $(LIBRARY) $(LDFLAGS) -lcmocka $(LIBS)
 
 -include $(CUDA_HOST_OBJECTS:.o=.d)
+
+# The plug-in: `make cuda` where nvcc is found. It stands alone, so that it needs nothing of ours.
+NVCC ?= $(or $(shell command -v nvcc 2>/dev/null),$(wildcard /usr/local/cuda/bin/nvcc))
+CUDA_PLUGIN := $(BUILD)/bin/libkvr_cuda.so
+CUDA_TARGETS := -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90a,code=sm_90a \
+    -gencode arch=compute_100,code=sm_100 -gencode arch=compute_100,code=compute_100
+
+.PHONY: cuda check-gpu bench-gpu
+ifneq ($(NVCC),)
+cuda: $(CUDA_PLUGIN)
+
+$(BUILD)/cuda/%.o: % $(wildcard kernels/*.cuh kernels/*.h)
+	@mkdir -p $(@D)
+	$(call say,nvcc,$<)$(NVCC) -std=c++17 -O3 -D_GNU_SOURCE -Ilibkvr -I. $(CUDA_TARGETS) -Xcompiler -fPIC,-Wall -c -o $@ $<
+
+$(CUDA_PLUGIN): $(CUDA_SOURCES:%=$(BUILD)/cuda/%.o)
+	@mkdir -p $(@D)
+	$(call say,link,$@)$(NVCC) -shared -o $@ $^ -cudart shared -lcublas -Xlinker -rpath -Xlinker $(abspath $(dir $(NVCC))../lib64)
+else
+cuda:
+	@echo "the CUDA backend needs nvcc, which is not found; set NVCC or install the CUDA Toolkit" >&2; exit 4
+endif
+
+# On a GPU: the smoke test compares and repeats; the tables measure at real shapes.
+check-gpu: all cuda
+	$(BUILD)/bin/kvr-prefill --smoke --tap --backend cuda --model tiny
+	$(BUILD)/bin/kvr-prefill --smoke --tap --backend cuda --model llama-3.1-8b
+
+bench-gpu: all cuda
+	$(BUILD)/bin/kvr-prefill --table --backend cuda --model llama-3.1-8b -n 4096 --repeats 5
+	$(BUILD)/bin/kvr-prefill --table --backend cuda --model llama-3.1-8b -n 16384 --repeats 5

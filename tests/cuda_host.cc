@@ -120,11 +120,15 @@ void run_block()
     for (;;) {
         bool progress = false;
         unsigned ended = 0;
+        unsigned warp = THREADS_MOST;
         shuffle(numbers);
         for (unsigned i = 0; i < count; i++) {
             running = numbers[i];
             if (fibres[running].state != RUNS)
                 continue;
+            if (order != CUDA_HOST_SHUFFLED && warp != THREADS_MOST && running / 32 != warp)
+                break; /* one warp goes as far as it can before the next */
+            warp = running / 32;
             progress = true;
             threadIdx = fibres[running].index;
             swapcontext(&scheduler, &fibres[running].context);
@@ -201,4 +205,33 @@ void cuda_host_run(
     }
     free(cuda_host_shared);
     cuda_host_shared = nullptr;
+}
+
+cublasStatus_t cublasGemmEx(cublasHandle_t, int a_form, int b_form, int m, int n, int k,
+    const void *alpha, const void *a, int a_type, int a_stride, const void *b, int b_type,
+    int b_stride, const void *beta, void *c, int c_type, int c_stride, int compute, int)
+{
+    const uint16_t *left = static_cast<const uint16_t *>(a);
+    const uint16_t *right = static_cast<const uint16_t *>(b);
+    uint16_t *out = static_cast<uint16_t *>(c);
+    float one, zero;
+
+    memcpy(&one, alpha, sizeof one);
+    memcpy(&zero, beta, sizeof zero);
+    if (a_form != CUBLAS_OP_T || b_form != CUBLAS_OP_N || a_type != CUDA_R_16BF ||
+        b_type != CUDA_R_16BF || c_type != CUDA_R_16BF || compute != CUBLAS_COMPUTE_32F ||
+        one < 1 || one > 1 || zero < 0 || zero > 0 || a_stride < k || b_stride < k || c_stride < m)
+        return 7;
+    for (int column = 0; column < n; column++) {
+        for (int row = 0; row < m; row++) {
+            float sum = 0;
+            for (int i = 0; i < k; i++)
+                sum += __uint_as_float(static_cast<uint32_t>(left[row * a_stride + i]) << 16) *
+                       __uint_as_float(static_cast<uint32_t>(right[column * b_stride + i]) << 16);
+            uint32_t word = __float_as_uint(sum);
+            out[column * c_stride + row] =
+                static_cast<uint16_t>((word + 0x7fffu + (word >> 16 & 1u)) >> 16);
+        }
+    }
+    return CUBLAS_STATUS_SUCCESS;
 }

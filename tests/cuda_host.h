@@ -3,11 +3,12 @@
  * that a wrong index, a wrong fragment or a missing barrier fails where there is no GPU.
  *
  * Blocks run one after the other. The threads of a block are fibres: each runs until it meets a
- * barrier or a warp primitive, then the next one runs. Three orders are offered (first to last,
- * last to first, shuffled), because a missing barrier shows only when the reader runs before the
- * writer. Shared memory is filled with 0xff, which is a NaN in float and bfloat16, before every
- * block, and a guard behind it tells writes past its end. Faults that are found (a barrier that
- * not all threads reach, shuffles between threads that are not in the same place, more shared
+ * barrier or a warp primitive, then the next one runs. Three orders are offered, because a missing
+ * barrier shows only when the reader runs before the writer: the first warp as far as a barrier of
+ * the block lets it, then the next; the same from the last warp and thread; all threads shuffled
+ * and in step. Shared memory is filled with 0xff, which is a NaN in float and bfloat16, before
+ * every block, and a guard behind it tells writes past its end. Faults that are found (a barrier
+ * that not all threads reach, shuffles between threads that are not in the same place, more shared
  * memory than was asked for) are kept and told by cuda_host_fault().
  *
  * What it does not show: races between blocks, and between warps that the three orders miss;
@@ -29,6 +30,7 @@
 #include <math.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #ifdef __cplusplus
@@ -159,13 +161,113 @@ static inline void load_transposed(uint32_t (&b)[2], const uint16_t *row)
     cuda_host_warp_barrier("loaded");
 }
 
-/* The part of the runtime that launching needs; the device's memory is the processor's. */
+/*
+ * The part of the runtime and of cuBLAS that the backend uses. The device's memory is the
+ * processor's, new memory is NaN, and streams do their work at once.
+ */
 typedef int cudaError_t;
-enum { cudaSuccess = 0, cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
+typedef struct CUstream_st *cudaStream_t;
+typedef int cublasHandle_t, cublasStatus_t;
+enum {
+    cudaSuccess = 0,
+    cudaFuncAttributeMaxDynamicSharedMemorySize = 8,
+    cudaMemcpyHostToDevice = 1,
+    cudaMemcpyDeviceToHost = 2,
+    CUBLAS_STATUS_SUCCESS = 0,
+    CUBLAS_OP_N = 0,
+    CUBLAS_OP_T = 1,
+    CUDA_R_16BF = 14,
+    CUBLAS_COMPUTE_32F = 68,
+    CUBLAS_GEMM_DEFAULT = -1,
+};
+
+struct cudaDeviceProp {
+    char name[256];
+};
 
 template <typename Kernel> static inline cudaError_t cudaFuncSetAttribute(Kernel, int, int)
 {
     return cudaSuccess;
 }
+
+template <typename Type> static inline cudaError_t cudaMalloc(Type **memory, size_t bytes)
+{
+    *memory = static_cast<Type *>(malloc(bytes));
+    if (*memory)
+        memset(static_cast<void *>(*memory), 0xff, bytes);
+    return *memory ? cudaSuccess : 2;
+}
+
+static inline cudaError_t cudaFree(void *memory)
+{
+    free(memory);
+    return cudaSuccess;
+}
+
+static inline cudaError_t cudaMemcpyAsync(
+    void *to, const void *from, size_t bytes, int, cudaStream_t)
+{
+    memcpy(to, from, bytes);
+    return cudaSuccess;
+}
+
+static inline cudaError_t cudaStreamCreate(cudaStream_t *stream)
+{
+    *stream = nullptr;
+    return cudaSuccess;
+}
+
+static inline cudaError_t cudaStreamDestroy(cudaStream_t)
+{
+    return cudaSuccess;
+}
+
+static inline cudaError_t cudaStreamSynchronize(cudaStream_t)
+{
+    return cudaSuccess;
+}
+
+static inline cudaError_t cudaGetLastError()
+{
+    return cudaSuccess;
+}
+
+static inline const char *cudaGetErrorString(cudaError_t)
+{
+    return "the processor in the place of a GPU failed";
+}
+
+static inline cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int)
+{
+    strcpy(properties->name, "processor in the place of a GPU");
+    return cudaSuccess;
+}
+
+static inline cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total)
+{
+    *free_bytes = *total = static_cast<size_t>(1) << 32;
+    return cudaSuccess;
+}
+
+static inline cublasStatus_t cublasCreate(cublasHandle_t *handle)
+{
+    *handle = 1;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+static inline cublasStatus_t cublasDestroy(cublasHandle_t)
+{
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+static inline cublasStatus_t cublasSetStream(cublasHandle_t, cudaStream_t)
+{
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+/* Column-major c[m][n] = aᵀ · b in bfloat16, the one form that is used here. */
+cublasStatus_t cublasGemmEx(cublasHandle_t handle, int a_form, int b_form, int m, int n, int k,
+    const void *alpha, const void *a, int a_type, int a_stride, const void *b, int b_type,
+    int b_stride, const void *beta, void *c, int c_type, int c_stride, int compute, int algorithm);
 #endif
 #endif

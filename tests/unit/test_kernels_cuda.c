@@ -2,7 +2,9 @@
  * The CUDA kernels against the plain operations over a grid of shapes, executed on the processor
  * (tests/cuda_host.h) with the threads in three orders.
  */
+#include "kernels/backend.h"
 #include "kernels/cuda_operations.h"
+#include "kernels/smoke.h"
 #include "kernels/weight.h"
 #include "tests/cuda_host.h"
 #include "tests/unit/kernel_fixture.h"
@@ -262,6 +264,61 @@ static void attention_and_kv_write_agree(void **state)
     assert_false(kvr_cuda_attention(NULL, NULL, NULL, 0, &odd, NULL, NULL, 1, 1, 1));
 }
 
+extern const struct kvr_backend kvr_cuda_backend;
+
+/* The whole backend on a small model, against the CPU's, and with a cached prefix against none. */
+static void the_backend_agrees_with_the_cpu_s(void **state)
+{
+    enum { TOKENS = 21, CACHED = 13 };
+    const struct kvr_shape *shape = NULL;
+    struct kvr_runner *cpu = NULL, *cuda = NULL;
+    struct kvr_error error = {0};
+    uint32_t tokens[TOKENS], *table = scattered(12, 4);
+
+    (void)state;
+    assert_int_equal(kvr_shape_find("tiny", &shape, &error), KVR_OK);
+    size_t words = shape->vocabulary;
+    float *expected = some(words, sizeof *expected), *whole = some(words, sizeof *whole);
+    float *rest = some(words, sizeof *rest), *again = some(words, sizeof *again);
+    struct kvr_backend_options options = {shape, 3, 5, 12, 1};
+    for (uint32_t i = 0; i < TOKENS; i++)
+        tokens[i] = i * 97 % shape->vocabulary;
+    struct kvr_step step = {tokens, TOKENS, 0, table, expected};
+    struct kvr_step first = {tokens, CACHED, 0, table + 5, NULL};
+    struct kvr_step both[] = {{tokens + CACHED, TOKENS - CACHED, CACHED, table + 5, rest},
+        {tokens, TOKENS, 0, table, again}};
+    begin(2);
+    assert_int_equal(kvr_cpu_backend.create(&options, &cpu, &error), KVR_OK);
+    assert_int_equal(kvr_cuda_backend.create(&options, &cuda, &error), KVR_OK);
+    assert_int_equal(kvr_cpu_backend.run(cpu, &step, 1, &error), KVR_OK);
+    step.logits = whole;
+    assert_int_equal(kvr_cuda_backend.run(cuda, &step, 1, &error), KVR_OK);
+    assert_int_equal(kvr_cuda_backend.run(cuda, &first, 1, &error), KVR_OK);
+    assert_int_equal(kvr_cuda_backend.run(cuda, both, 2, &error), KVR_OK);
+    no_fault();
+    assert_true(distance(whole, expected, words) < 3e-2);
+    assert_true(distance(rest, whole, words) < 1e-2);
+    assert_memory_equal(again, whole, words * sizeof *whole);
+    /* and what a node's smoke test says of it */
+    struct kvr_buffer out = {0};
+    struct kvr_smoke smoke = {.out = &out};
+    struct kvr_bench bench = {.backend = &kvr_cuda_backend,
+        .runner = cuda,
+        .shape = shape,
+        .pages = 4,
+        .page_tokens = 5,
+        .seed = 3};
+    bench.peak_flops = kvr_cuda_backend.matrix_flops(cuda);
+    assert_int_equal(kvr_smoke_compute(&smoke, &bench, 0, 0, &error), KVR_OK);
+    kvr_smoke_end(&smoke);
+    assert_non_null(strstr(kvr_buffer_text(&out), "against the processor"));
+    assert_non_null(strstr(out.data, "0 of 5 checks failed"));
+    kvr_buffer_release(&out);
+    kvr_cpu_backend.destroy(cpu);
+    kvr_cuda_backend.destroy(cuda);
+    free(table), free(expected), free(whole), free(rest), free(again);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -273,6 +330,7 @@ int main(void)
         cmocka_unit_test(swiglu_agrees),
         cmocka_unit_test(logits_agree),
         cmocka_unit_test(attention_and_kv_write_agree),
+        cmocka_unit_test(the_backend_agrees_with_the_cpu_s),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
