@@ -57,7 +57,7 @@ static const struct kvr_option options[] = {
         "how far it was off",
         NULL, NULL},
     {0, "model", KVR_OPTION_TEXT, AT(model), "MODEL",
-        "the model of a capacity in bytes, see kvr-cost(5)", NULL, NULL},
+        "the model of a capacity in bytes, see kvr-cost(5)", NULL, kvr_model_names},
     {0},
 };
 

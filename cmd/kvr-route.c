@@ -51,7 +51,7 @@ static const struct kvr_option routing_options[] = {
         NULL, NULL},
     {0, "link", KVR_OPTION_TEXT, AT(link), "LINK",
         "the link between workers: a name of kvr-cost(5) or a bandwidth as 12.5GB/s", "rdma-200",
-        NULL},
+        kvr_link_names},
     {0, "compression", KVR_OPTION_REAL, AT(compression), "FACTOR",
         "how many times smaller KV is on that link (CacheGen: 3.5 to 4.3)", "1", NULL},
     {0, "drain", KVR_OPTION_TIME_MS, AT(drain_ms), "TIME",
@@ -74,9 +74,9 @@ static const struct kvr_option routing_options[] = {
 
 static const struct kvr_option cost_options[] = {
     {0, "model", KVR_OPTION_TEXT, AT(model), "MODEL", "the model, see kvr-cost(5)",
-        KVR_COST_DEFAULT_MODEL, NULL},
+        KVR_COST_DEFAULT_MODEL, kvr_model_names},
     {0, "gpu", KVR_OPTION_TEXT, AT(gpu), "GPU", "a worker's GPUs, as h100 or 8xh100",
-        KVR_COST_DEFAULT_GPU, NULL},
+        KVR_COST_DEFAULT_GPU, kvr_gpu_names},
     {0, "mfu", KVR_OPTION_REAL, AT(mfu), "SHARE",
         "share of the GPU's peak that a prefill reaches; 0: the preset's", "0", NULL},
     {0, "cost", KVR_OPTION_TEXT, AT(cost_file), "FILE",

@@ -73,8 +73,73 @@ static int help(const char *folder)
         free(entries);
     puts("  demo           route a real trace, round-robin and by cache, and compare\n"
          "  help           this list; 'kvr help PROGRAM' shows its manual page\n\n"
-         "'kvr PROGRAM -h' lists a program's options; 'man kvr' is a tutorial");
+         "'kvr PROGRAM -h' lists a program's options; 'kvr help stream' shows what their lines are");
     return fflush(stdout) == 0 ? 0 : 3;
+}
+
+/* Words to complete, "demo evict match ... help". */
+static void print_words(const char *folder)
+{
+    struct dirent **entries;
+    int count = scandir(folder, &entries, is_program, alphasort);
+
+    fputs("demo help", stdout);
+    for (int i = 0; i < count; i++) {
+        printf(" %s", entries[i]->d_name + strlen("kvr-"));
+        free(entries[i]);
+    }
+    if (count > 0)
+        free(entries);
+}
+
+/* A completion script that knows the programs and leaves their options to their own scripts. */
+static int completion(const char *folder, const char *shell)
+{
+    bool zsh = strcmp(shell, "zsh") == 0, fish = strcmp(shell, "fish") == 0;
+
+    if (!zsh && !fish && strcmp(shell, "bash") != 0)
+        return complain("--help is bash, zsh or fish, not", shell);
+    if (fish)
+        fputs("# fish completion for kvr, made by kvr --help=fish\n"
+              "complete -c kvr -n __fish_use_subcommand -f -a '",
+            stdout);
+    else if (zsh)
+        fputs("#compdef kvr\n# zsh completion for kvr, made by kvr --help=zsh\n"
+              "if ((CURRENT == 2)); then\n    compadd -- ",
+            stdout);
+    else
+        fputs("# bash completion for kvr, made by kvr --help=bash\n_kvr() {\n"
+              "    COMPREPLY=()\n    if ((COMP_CWORD == 1)); then\n"
+              "        mapfile -t COMPREPLY < <(compgen -W '",
+            stdout);
+    print_words(folder);
+    puts(fish ? "'"
+         : zsh
+             ? "\nelse\n    shift words\n    words[1]=kvr-$words[1]\n    ((CURRENT--))\n"
+               "    _normal\nfi"
+             : "' -- \"${COMP_WORDS[1]}\")\n        return\n    fi\n"
+               "    local program=kvr-${COMP_WORDS[1]}\n"
+               "    type -P \"$program\" >/dev/null || return\n"
+               "    declare -F \"_$program\" >/dev/null || source <(\"$program\" --help=bash)\n"
+               "    COMP_WORDS=(\"$program\" \"${COMP_WORDS[@]:2}\")\n"
+               "    ((COMP_CWORD--))\n    \"_$program\"\n}\ncomplete -o filenames -F _kvr kvr");
+    return fflush(stdout) == 0 ? 0 : 3;
+}
+
+/* The page of a program or of a subject. Where the programs were built it is not installed. */
+static int show_page(const char *folder, const char *name)
+{
+    char path[2 * PATH_BYTES];
+
+    name += strncmp(name, "kvr-", 4) == 0 ? 4 : 0;
+    for (const char *section = "157"; *section && !strchr(name, '/'); section++) {
+        snprintf(path, sizeof path, "%s/../man/kvr-%s.%c", folder, name, *section);
+        if (access(path, R_OK) == 0)
+            execlp("man", "man", path, (char *)NULL);
+    }
+    snprintf(path, sizeof path, "kvr-%s", name);
+    execlp("man", "man", path, (char *)NULL);
+    return complain("cannot show the manual page of", name);
 }
 
 static void run(const char *path, char **arguments)
@@ -93,11 +158,10 @@ int main(int argc, char **argv)
         return complain("cannot find the programs beside", argv[0]);
     if (strcmp(name, "-V") == 0 || strcmp(name, "--version") == 0)
         return puts("kvr " KVR_VERSION) == EOF || fflush(stdout) != 0 ? 3 : 0;
-    if (strcmp(name, "help") == 0 && argc > 2) {
-        snprintf(path, sizeof path, "kvr-%s", argv[2]);
-        execlp("man", "man", path, (char *)NULL);
-        return complain("cannot show the manual page of", argv[2]);
-    }
+    if (strcmp(name, "help") == 0 && argc > 2)
+        return show_page(folder, argv[2]);
+    if (strncmp(name, "--help=", 7) == 0)
+        return completion(folder, name + 7);
     if (strcmp(name, "help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "--help") == 0)
         return help(folder);
     if (strcmp(name, "demo") == 0) {

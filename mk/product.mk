@@ -21,10 +21,10 @@ $(foreach page,$(filter kvr%.1,$(notdir $(MANUALS))),$(if $(wildcard cmd/$(page:
     $(eval $(BUILD)/man/$(page): $(BUILD)/bin/$(page:.1=))))
 
 .PHONY: completions
-# kvr itself has no option tables.
-TABLED := $(filter-out kvr,$(notdir $(PROGRAMS)))
-COMPLETIONS := $(foreach program,$(TABLED),$(addprefix $(BUILD)/completions/,$(program).bash _$(program) $(program).fish))
+COMPLETIONS := $(foreach program,$(notdir $(PROGRAMS)),$(addprefix $(BUILD)/completions/,$(program).bash _$(program) $(program).fish))
 completions: $(COMPLETIONS)
+# That of kvr lists the programs beside it.
+$(filter %/kvr.bash %/_kvr %/kvr.fish,$(COMPLETIONS)): $(PROGRAMS)
 
 $(BUILD)/completions/%.bash: $(BUILD)/bin/%
 	@mkdir -p $(@D)
@@ -47,7 +47,7 @@ install: all completions
 	install -d $(DESTDIR)$(prefix)/share/bash-completion/completions $(DESTDIR)$(prefix)/share/zsh/site-functions $(DESTDIR)$(prefix)/share/fish/vendor_completions.d
 	install -m 755 $(PROGRAMS) $(DESTDIR)$(bindir)
 	for page in $(MANUALS); do install -m 644 $$page $(DESTDIR)$(mandir)/man$${page##*.}/ || exit; done
-	for program in $(TABLED); do \
+	for program in $(notdir $(PROGRAMS)); do \
 	    install -m 644 $(BUILD)/completions/$$program.bash $(DESTDIR)$(prefix)/share/bash-completion/completions/$$program && \
 	    install -m 644 $(BUILD)/completions/_$$program $(DESTDIR)$(prefix)/share/zsh/site-functions/_$$program && \
 	    install -m 644 $(BUILD)/completions/$$program.fish $(DESTDIR)$(prefix)/share/fish/vendor_completions.d/$$program.fish || exit; done
@@ -60,7 +60,7 @@ install: all completions
 uninstall:
 	rm -f $(addprefix $(DESTDIR)$(bindir)/,$(notdir $(PROGRAMS)))
 	for page in $(notdir $(MANUALS)); do rm -f $(DESTDIR)$(mandir)/man$${page##*.}/$$page; done
-	for program in $(TABLED); do rm -f $(DESTDIR)$(prefix)/share/bash-completion/completions/$$program \
+	for program in $(notdir $(PROGRAMS)); do rm -f $(DESTDIR)$(prefix)/share/bash-completion/completions/$$program \
 	    $(DESTDIR)$(prefix)/share/zsh/site-functions/_$$program $(DESTDIR)$(prefix)/share/fish/vendor_completions.d/$$program.fish; done
 	for file in $(notdir $(INSTALLED_DATA) $(DEMO)); do rm -f $(DESTDIR)$(datadir)/$$file; done
 	for file in $(notdir $(EXAMPLES)); do rm -f $(DESTDIR)$(datadir)/examples/$$file; done

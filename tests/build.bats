@@ -13,7 +13,6 @@ load helper
         [ -x "$root/bin/$name" ]
         "$root/bin/$name" -V
         [ -s "$root/share/man/man1/$name.1" ]
-        [ "$name" = kvr ] && continue
         [ -s "$root/share/bash-completion/completions/$name" ]
         [ -s "$root/share/zsh/site-functions/_$name" ]
         [ -s "$root/share/fish/vendor_completions.d/$name.fish" ]
@@ -64,6 +63,32 @@ load helper
     COMP_WORDS=(kvr-match --cap) COMP_CWORD=1
     _kvr-match
     assert_equal "${COMPREPLY[*]}" --capacity
+    source "$BUILD"/completions/kvr-route.bash
+    COMP_WORDS=(kvr-route --gpu = h2) COMP_CWORD=3 # what --gpu=h2 is split into
+    _kvr-route
+    assert_equal "${COMPREPLY[*]}" h200
+    source <(kvr --help=bash)
+    COMP_WORDS=(kvr ma) COMP_CWORD=1
+    _kvr
+    assert_equal "${COMPREPLY[*]}" match
+    COMP_WORDS=(kvr evict --poli) COMP_CWORD=2
+    _kvr
+    assert_equal "${COMPREPLY[*]}" --policy
+}
+
+@test "completion scripts are of their shells" {
+    for program in "$BUILD"/bin/kvr*; do
+        "$program" --help=bash | bash -n
+        ! command -v zsh >/dev/null || "$program" --help=zsh | zsh -n
+        ! command -v fish >/dev/null || "$program" --help=fish | fish --no-execute
+    done
+}
+
+@test "kvr help shows the page of a program or a subject" {
+    run env MANPAGER=cat kvr help stream
+    assert_output --partial "the lines that kvr programs read and write"
+    run env MANPAGER=cat kvr help kvr-match
+    assert_output --partial "find the longest reusable prefix"
 }
 
 @test "shell scripts are clean" {

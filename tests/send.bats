@@ -22,7 +22,7 @@ teardown() {
 
 @test "messages go to chat completions, prompts and token_ids to completions" {
     mock port --fault 404
-    run kvr-send --url "http://127.0.0.1:$port" --body '{"temperature":0}' <<<'{"messages":[{"role":"user","content":"hi"}],"model":"m"}
+    run kvr-send -q --url "http://127.0.0.1:$port" --body '{"temperature":0}' <<<'{"messages":[{"role":"user","content":"hi"}],"model":"m"}
 {"prompt":"p"}
 {"token_ids":[1,2]}'
     assert_success

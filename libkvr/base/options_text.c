@@ -86,7 +86,8 @@ static void help_long(const struct kvr_program *program, const struct kvr_option
     }
     kvr_buffer_append_text(out, "\nHelp:\n"
                                 "  -h                        short help\n"
-                                "      --help                this text\n"
+                                "      --help[=SHELL]        this text, or a completion script for\n"
+                                "                            bash, zsh or fish\n"
                                 "  -V, --version             version\n");
     if (program->examples)
         kvr_buffer_append_format(out, "\nExamples:\n%s", program->examples);
@@ -128,7 +129,8 @@ static void manual(const struct kvr_option_group *groups, struct kvr_buffer *out
             kvr_buffer_append_text(out, "\n\n");
         }
     }
-    kvr_buffer_append_text(out, "## Help\n\n*-h*\n\tShort help.\n\n*--help*\n\tAll options.\n\n"
+    kvr_buffer_append_text(out, "## Help\n\n*-h*\n\tShort help.\n\n*--help*[=_SHELL_]\n\tAll "
+                                "options, or a completion script for bash, zsh or fish.\n\n"
                                 "*-V*, *--version*\n\tVersion.\n\n");
 }
 
@@ -151,7 +153,11 @@ static void bash(const struct kvr_program *program, const struct kvr_option_grou
     kvr_buffer_append_format(out,
         "# bash completion for %s, made by %s --help=bash\n_%s() {\n"
         "    local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD-1]}\n"
-        "    COMPREPLY=()\n    case $previous in\n",
+        "    COMPREPLY=()\n"
+        "    [[ $current == '=' ]] && current=\n" /* --option=value comes as three words */
+        "    [[ $previous == '=' ]] && previous=${COMP_WORDS[COMP_CWORD-2]}\n"
+        "    case $previous in\n"
+        "    --help) mapfile -t COMPREPLY < <(compgen -W 'bash zsh fish' -- \"$current\"); return ;;\n",
         program->name, program->name, program->name);
     EACH_GROUP(groups, group)
     {

@@ -70,6 +70,9 @@ const struct kvr_model *kvr_model_find(const char *name);
 const struct kvr_gpu *kvr_gpu_find(const char *name);
 const struct kvr_link *kvr_link_find(const char *name);
 
+/* Their names as a values list of base/options.h. */
+extern const char kvr_model_names[], kvr_gpu_names[], kvr_link_names[];
+
 /* What a user types for a link: a preset, or a bandwidth such as "12.5GB/s". KVR_BAD_USAGE. */
 enum kvr_status kvr_link_read(const char *text, struct kvr_link *link, struct kvr_error *error);
 

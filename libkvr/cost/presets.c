@@ -94,3 +94,34 @@ enum kvr_status kvr_link_read(const char *text, struct kvr_link *link, struct kv
     kvr_buffer_release(&names);
     return KVR_BAD_USAGE;
 }
+
+/* The same names for completions; anything else is read all the same. */
+#define MODEL(name, ...) name "|"
+#define GPU(...)
+#define LINK(...)
+const char kvr_model_names[] =
+#include "cost/presets.def"
+    "*";
+#undef MODEL
+#undef GPU
+#undef LINK
+
+#define MODEL(...)
+#define GPU(name, ...) name "|"
+#define LINK(...)
+const char kvr_gpu_names[] =
+#include "cost/presets.def"
+    "*";
+#undef MODEL
+#undef GPU
+#undef LINK
+
+#define MODEL(...)
+#define GPU(...)
+#define LINK(name, ...) name "|"
+const char kvr_link_names[] =
+#include "cost/presets.def"
+    "*";
+#undef MODEL
+#undef GPU
+#undef LINK
