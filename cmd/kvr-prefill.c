@@ -95,7 +95,7 @@ static const struct kvr_program program = {
         "--smoke.",
     .examples =
         "kvr-prefill --table --model 1b -n 1024\n"
-        "kvr-match -w 1 trace.jsonl | kvr-route | kvr-prefill --backend model\n"
+        "mkfifo loop; kvr-match -w 1 --loop loop trace.jsonl | kvr-route | tee loop | kvr-prefill\n"
         "kvr-prefill --calibrate > cost.json && kvr-route --cost cost.json -w 4 trace.jsonl\n"
         "kvr-prefill --smoke --tap --seconds 60 --expect 500\n",
 };

@@ -48,6 +48,8 @@ help_blocks() {
 needs() {
     if grep -qE '://|--scrape|kvr-send' "$1"; then
         echo workers
+    elif grep -q kvr-prefill "$1"; then
+        echo "minutes of arithmetic"
     elif grep -qE -- '--(record|replay)' "$1"; then
         echo "a recorded stream"
     elif grep -qE -- ' -t [^ ]' "$1"; then
