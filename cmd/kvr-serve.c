@@ -120,7 +120,7 @@ static const struct kvr_program program = {
         "it comes. -m merges lines for the decision: cache events, loads, other replicas' logs.",
     .examples =
         "kvr-serve -w http://127.0.0.1:8001,http://127.0.0.1:8002 --policy cost\n"
-        "kvr-serve -w workers.ndjson --log access.jsonl -- 'kvr-tokenize | kvr-match | kvr-route'\n"
+        "kvr-serve -w workers.jsonl --log access.jsonl -- 'kvr-tokenize | kvr-match | kvr-route'\n"
         "curl -X POST http://127.0.0.1:8080/kvr/workers/w0/drain\n",
 };
 

@@ -46,7 +46,7 @@ help_blocks() {
 
 # needs BLOCK: what the block wants that a test has not; nothing where it can run.
 needs() {
-    if grep -qE '://|--scrape|kvr-send' "$1"; then
+    if grep -qE '://|--scrape|kvr-(send|serve|smoke)' "$1"; then
         echo workers
     elif grep -q kvr-prefill "$1"; then
         echo "minutes of arithmetic"
