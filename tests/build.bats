@@ -13,6 +13,7 @@ load helper
         [ -x "$root/bin/$name" ]
         "$root/bin/$name" -V
         [ -s "$root/share/man/man1/$name.1" ]
+        [ -e "$REPO/scripts/$name" ] && continue # no option tables, no completions
         [ -s "$root/share/bash-completion/completions/$name" ]
         [ -s "$root/share/zsh/site-functions/_$name" ]
         [ -s "$root/share/fish/vendor_completions.d/$name.fish" ]

@@ -40,15 +40,10 @@ struct state {
     struct kvr_buffer hashes; /* scratch: the record's chained ids as text */
 };
 
-static void no_wait(void *context)
-{
-    (void)context;
-}
-
 static enum kvr_status load_part(
     struct kvr_u64_map *lengths, const struct part *part, const char *path, struct kvr_error *error)
 {
-    struct kvr_source_options options = {.files = &path, .file_count = 1, .before_wait = no_wait};
+    struct kvr_source_options options = {.files = &path, .file_count = 1};
     struct kvr_source_line text = {0};
     struct kvr_source *source = NULL;
     struct kvr_line line = {0};

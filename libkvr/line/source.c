@@ -236,6 +236,12 @@ static void close_main(struct kvr_source *source)
     source->main_open = false;
 }
 
+static void tell_before_wait(struct kvr_source *source)
+{
+    if (source->options.before_wait)
+        source->options.before_wait(source->options.context);
+}
+
 enum kvr_status kvr_source_next(
     struct kvr_source *source, struct kvr_source_line *line, struct kvr_error *error)
 {
@@ -265,7 +271,7 @@ enum kvr_status kvr_source_next(
             }
         } else if (source->next_file < source->options.file_count) {
             const char *name = source->options.files[source->next_file];
-            source->options.before_wait(source->options.context); /* for a FIFO's writer */
+            tell_before_wait(source); /* for a FIFO's writer */
             status = kvr_input_open(&source->main, name, false, error);
             if (status == KVR_END)
                 continue;
@@ -281,7 +287,7 @@ enum kvr_status kvr_source_next(
             return KVR_END;
         }
         if (!source->main.regular) {
-            source->options.before_wait(source->options.context);
+            tell_before_wait(source);
             if (source->merged_count) {
                 status = look(source, -1, &ready, line, error);
                 if (status != KVR_OK)

@@ -32,8 +32,8 @@ struct kvr_source_options {
     size_t file_count;
     const char *const *merged; /* -m */
     size_t merged_count;
-    size_t line_limit_bytes; /* 0: 64 MiB */
-    void (*before_wait)(void *context);
+    size_t line_limit_bytes;            /* 0: 64 MiB */
+    void (*before_wait)(void *context); /* may be NULL */
     void *context;
 };
 

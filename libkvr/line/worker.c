@@ -89,17 +89,12 @@ enum kvr_status kvr_worker_read(const struct kvr_line *line, struct kvr_buffer *
     return read_capacity(kvr_line_get(line, KVR_NAME_CAPACITY), &worker->capacity, error);
 }
 
-static void no_wait(void *context)
-{
-    (void)context;
-}
-
 static enum kvr_status each_in_file(const char *file,
     enum kvr_status (*each)(
         void *context, const struct kvr_worker_description *worker, struct kvr_error *error),
     void *context, struct kvr_error *error)
 {
-    struct kvr_source_options options = {.files = &file, .file_count = 1, .before_wait = no_wait};
+    struct kvr_source_options options = {.files = &file, .file_count = 1};
     struct kvr_worker_description worker;
     struct kvr_source_line text = {0};
     struct kvr_source *source = NULL;

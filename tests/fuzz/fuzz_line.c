@@ -13,11 +13,6 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static void no_wait(void *context)
-{
-    (void)context;
-}
-
 static void require(bool law)
 {
     if (!law)
@@ -82,7 +77,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         "vllm-bench", "sglang", "litellm", "nginx"};
     char path[64];
     const char *name = path;
-    struct kvr_source_options options = {.files = &name, .file_count = 1, .before_wait = no_wait};
+    struct kvr_source_options options = {.files = &name, .file_count = 1};
     struct kvr_intake_options intake_options = {0};
     struct kvr_source *source;
     struct kvr_intake *intake;
