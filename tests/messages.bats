@@ -50,8 +50,8 @@ load helper
 {"input_length": 10, "route": {"worker": "vllm-deployment-7d9f8b6c5d-abcde"}}
 {"input_length": 10, "route": {"worker": "vllm-deployment-7d9f8b6c5d-fghij"}}
 END
-    assert_line --regexp '^  vllm-depl…9f8b6c5d-abcde +1 '
-    assert_line --regexp '^  vllm-depl…9f8b6c5d-fghij +1 '
+    assert_line --regexp '9f8b6c5d-abcde +1 '
+    assert_line --regexp '9f8b6c5d-fghij +1 '
 }
 
 @test "a line that jq cannot read is said like any other bad line" {
