@@ -407,7 +407,7 @@ END
     assert_regex "$(ask "$port")" '^200'
     after=$(awk '/VmRSS/ {print $2}' "/proc/$SERVE_PID/status")
     wait $holder
-    assert_equal "$((after - before < 20000))" 1
+    [[ $BUILD == */san ]] || assert_equal "$((after - before < 20000))" 1
     wait_for "[ \"\$(metric $port kvr_connections)\" -lt 10 ]"
 }
 
@@ -553,15 +553,14 @@ pipeline() {
     workers="a=http://127.0.0.1:$a,b=http://127.0.0.1:$b"
     serve first -w "$workers" --log log
     # each log line into a stream; each replica reads it into its -m
-    (tail -n +1 -F log 2>/dev/null | while read -r line; do redis-cli -p "$redis" xadd placements '*' line "$line"; done >/dev/null) 3>&- &
-    echo $! >>pids
-    (last=0; for _ in $(seq 200); do
+    tail -n +1 -F --pid="$SERVE_PID" log 2>/dev/null 3>&- |
+        while read -r line; do redis-cli -p "$redis" xadd placements '*' line "$line"; done >/dev/null 3>&- &
+    (last=0; while kill -0 "$SERVE_PID"; do
         redis-cli -p "$redis" --json xread block 100 streams placements $last >read 2>/dev/null
         jq -r '.[]? | .[1][]? | .[1][1]' read 2>/dev/null
         next=$(jq -r '[.[]? | .[1][]? | .[0]] | last // empty' read 2>/dev/null)
         last=${next:-$last}
-    done >others) 3>&- &
-    echo $! >>pids
+    done >others 2>/dev/null) 3>&- &
     serve second -w "$workers" -m others
     curl -s -o /dev/null -X POST "http://127.0.0.1:$first/kvr/workers/a/drain"
     assert_regex "$(ask "$first")" '^200 b'
