@@ -404,6 +404,8 @@ static bool wait_once(struct send *send, bool input)
     polled[0] = (struct pollfd){kvr_client_descriptor(send->client), POLLIN, 0};
     if (input)
         input_count = kvr_source_descriptors(send->tool.source, inputs, POLLED_LIMIT);
+    if (input && !input_count)
+        return true; /* it is about to be opened */
     for (size_t i = 0; i < input_count; i++)
         polled[count++] = (struct pollfd){inputs[i], POLLIN, 0};
     /* What has ended is on its way before anything is waited for. */
