@@ -55,7 +55,7 @@ static struct {
 } settings = {.tokens = 4, .cache = true, .name = "mock", .fault_left = -1};
 
 static struct {
-    unsigned long requests, generations, cancelled, accepted, cached_tokens, prompt_tokens;
+    unsigned long requests, generations, cancelled, accepted, cached_tokens, prompt_tokens, unknown;
 } counts;
 
 static char *prompts[PROMPTS];
@@ -338,9 +338,9 @@ static void show_counts(struct connection *connection)
 
     snprintf(body, sizeof body,
         "{\"requests\":%lu,\"generations\":%lu,\"cancelled\":%lu,\"accepted\":%lu,"
-        "\"prompt_tokens\":%lu,\"cached_tokens\":%lu}",
+        "\"prompt_tokens\":%lu,\"cached_tokens\":%lu,\"unknown\":%lu}",
         counts.requests, counts.generations, counts.cancelled, counts.accepted,
-        counts.prompt_tokens, counts.cached_tokens);
+        counts.prompt_tokens, counts.cached_tokens, counts.unknown);
     reply(connection, 200, "application/json", body);
 }
 
@@ -389,6 +389,7 @@ static void answer(struct connection *connection, const char *head, const char *
     } else if (path_is(path, "/health") || path_is(path, "/tokenize")) {
         reply(connection, 200, "application/json", "{}");
     } else {
+        counts.unknown++;
         reply(connection, 404, "application/json", "{\"error\":{\"message\":\"not found\"}}");
     }
 }
