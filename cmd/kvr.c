@@ -126,7 +126,8 @@ static int completion(const char *folder, const char *shell)
     return fflush(stdout) == 0 ? 0 : 3;
 }
 
-/* The page of a program or of a subject. Where the programs were built it is not installed. */
+/* The page of a program or of a subject. Where the programs were built it is not installed. A
+ * machine may have mandoc (whose man is mman on Debian) and no man. */
 static int show_page(const char *folder, const char *name)
 {
     char path[2 * PATH_BYTES];
@@ -134,11 +135,14 @@ static int show_page(const char *folder, const char *name)
     name += strncmp(name, "kvr-", 4) == 0 ? 4 : 0;
     for (const char *section = "157"; *section && !strchr(name, '/'); section++) {
         snprintf(path, sizeof path, "%s/../man/kvr-%s.%c", folder, name, *section);
-        if (access(path, R_OK) == 0)
+        if (access(path, R_OK) == 0) {
             execlp("man", "man", path, (char *)NULL);
+            execlp("mandoc", "mandoc", path, (char *)NULL);
+        }
     }
     snprintf(path, sizeof path, "kvr-%s", name);
     execlp("man", "man", path, (char *)NULL);
+    execlp("mman", "mman", path, (char *)NULL);
     return complain("cannot show the manual page of", name);
 }
 
