@@ -71,9 +71,10 @@ static int help(const char *folder)
     }
     if (count > 0)
         free(entries);
-    puts("  demo           route a real trace, round-robin and by cache, and compare\n"
-         "  help           this list; 'kvr help PROGRAM' shows its manual page\n\n"
-         "'kvr PROGRAM -h' lists a program's options; 'kvr help stream' shows what their lines are");
+    puts(
+        "  demo           route a real trace, round-robin and by cache, and compare\n"
+        "  help           this list; 'kvr help PROGRAM' shows its manual page\n\n"
+        "'kvr PROGRAM -h' lists a program's options; 'kvr help stream' shows what their lines are");
     return fflush(stdout) == 0 ? 0 : 3;
 }
 
@@ -113,16 +114,15 @@ static int completion(const char *folder, const char *shell)
               "        mapfile -t COMPREPLY < <(compgen -W '",
             stdout);
     print_words(folder);
-    puts(fish ? "'"
-         : zsh
-             ? "\nelse\n    shift words\n    words[1]=kvr-$words[1]\n    ((CURRENT--))\n"
-               "    _normal\nfi"
-             : "' -- \"${COMP_WORDS[1]}\")\n        return\n    fi\n"
-               "    local program=kvr-${COMP_WORDS[1]}\n"
-               "    type -P \"$program\" >/dev/null || return\n"
-               "    declare -F \"_$program\" >/dev/null || source <(\"$program\" --help=bash)\n"
-               "    COMP_WORDS=(\"$program\" \"${COMP_WORDS[@]:2}\")\n"
-               "    ((COMP_CWORD--))\n    \"_$program\"\n}\ncomplete -o filenames -F _kvr kvr");
+    puts(fish  ? "'"
+         : zsh ? "\nelse\n    shift words\n    words[1]=kvr-$words[1]\n    ((CURRENT--))\n"
+                 "    _normal\nfi"
+               : "' -- \"${COMP_WORDS[1]}\")\n        return\n    fi\n"
+                 "    local program=kvr-${COMP_WORDS[1]}\n"
+                 "    type -P \"$program\" >/dev/null || return\n"
+                 "    declare -F \"_$program\" >/dev/null || source <(\"$program\" --help=bash)\n"
+                 "    COMP_WORDS=(\"$program\" \"${COMP_WORDS[@]:2}\")\n"
+                 "    ((COMP_CWORD--))\n    \"_$program\"\n}\ncomplete -o filenames -F _kvr kvr");
     return fflush(stdout) == 0 ? 0 : 3;
 }
 
