@@ -37,7 +37,7 @@ struct evict_program {
     struct kvr_cost cost;
     struct kvr_evict *evict;
     bool capacity_given;
-    bool has_time; /* a line had a timestamp */
+    bool has_time;    /* a line had a timestamp */
     bool needs_trace; /* the whole of it in memory */
     struct kvr_parameter_value engine_values[KVR_ENGINE_PARAMETERS_MOST];
     struct kvr_parameter_value policy_values[KVR_POLICY_PARAMETERS_MOST];

@@ -81,11 +81,11 @@ static const struct kvr_program program = {
         "Subscribes to the KV events of vLLM, SGLang and Mooncake's store and prints stored, "
         "removed and cleared lines for kvr-match. Engine hashes become kvr's chained ids. Lost "
         "messages are asked for again; a worker whose state cannot be known is cleared.",
-    .examples =
-        "kvr-events w0=tcp://10.0.0.1:5557,replay=tcp://10.0.0.1:5558 | kvr-match -m - requests.jsonl\n"
-        "kvr-events --record frames w0=tcp://10.0.0.1:5557 >events\n"
-        "kvr-events --replay frames | kvr-match - requests.jsonl\n"
-        "kvr-evict --events trace.jsonl | kvr-events --publish tcp://127.0.0.1:5557\n",
+    .examples = "kvr-events w0=tcp://10.0.0.1:5557,replay=tcp://10.0.0.1:5558 | kvr-match -m - "
+                "requests.jsonl\n"
+                "kvr-events --record frames w0=tcp://10.0.0.1:5557 >events\n"
+                "kvr-events --replay frames | kvr-match - requests.jsonl\n"
+                "kvr-evict --events trace.jsonl | kvr-events --publish tcp://127.0.0.1:5557\n",
 };
 
 struct source {

@@ -45,7 +45,8 @@ static const struct kvr_option measure_options[] = {
 
 static const struct kvr_option cost_options[] = {
     {0, "model", KVR_OPTION_TEXT, AT(model), "MODEL",
-        "the model whose prefill time is saved, see kvr-cost(5)", KVR_COST_DEFAULT_MODEL, kvr_model_names},
+        "the model whose prefill time is saved, see kvr-cost(5)", KVR_COST_DEFAULT_MODEL,
+        kvr_model_names},
     {0, "gpu", KVR_OPTION_TEXT, AT(gpu), "GPU", "a worker's GPUs, as h100 or 8xh100",
         KVR_COST_DEFAULT_GPU, kvr_gpu_names},
     {0, "mfu", KVR_OPTION_REAL, AT(mfu), "SHARE",
@@ -131,8 +132,9 @@ static const struct kvr_program program = {
         "Reads request and event lines, kvr's own or foreign logs (--from), and answers: is the "
         "cache working, is routing shattering it, who is hurt, what to change. Every metric is "
         "defined in kvr-stats(1).",
-    .examples = "mkfifo loop; kvr-match -w 8 --loop loop trace.jsonl | kvr-route | tee loop | kvr-stats\n"
-                "kvr-stats --json --by .model access.jsonl\n",
+    .examples =
+        "mkfifo loop; kvr-match -w 8 --loop loop trace.jsonl | kvr-route | tee loop | kvr-stats\n"
+        "kvr-stats --json --by .model access.jsonl\n",
 };
 
 #undef AT

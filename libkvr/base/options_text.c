@@ -84,11 +84,12 @@ static void help_long(const struct kvr_program *program, const struct kvr_option
         kvr_buffer_append_format(out, "\n%s:\n", group->title);
         EACH_OPTION(group, option) help_option(out, option);
     }
-    kvr_buffer_append_text(out, "\nHelp:\n"
-                                "  -h                        short help\n"
-                                "      --help[=SHELL]        this text, or a completion script for\n"
-                                "                            bash, zsh or fish\n"
-                                "  -V, --version             version\n");
+    kvr_buffer_append_text(out,
+        "\nHelp:\n"
+        "  -h                        short help\n"
+        "      --help[=SHELL]        this text, or a completion script for\n"
+        "                            bash, zsh or fish\n"
+        "  -V, --version             version\n");
     if (program->examples)
         kvr_buffer_append_format(out, "\nExamples:\n%s", program->examples);
 }
@@ -157,7 +158,8 @@ static void bash(const struct kvr_program *program, const struct kvr_option_grou
         "    [[ $current == '=' ]] && current=\n" /* --option=value comes as three words */
         "    [[ $previous == '=' ]] && previous=${COMP_WORDS[COMP_CWORD-2]}\n"
         "    case $previous in\n"
-        "    --help) mapfile -t COMPREPLY < <(compgen -W 'bash zsh fish' -- \"$current\"); return ;;\n",
+        "    --help) mapfile -t COMPREPLY < <(compgen -W 'bash zsh fish' -- \"$current\"); return "
+        ";;\n",
         program->name, program->name, program->name);
     EACH_GROUP(groups, group)
     {

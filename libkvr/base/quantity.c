@@ -117,7 +117,8 @@ enum kvr_status kvr_quantity_capacity(
         capacity->unit = length && rest[length - 1] == 'b' ? KVR_BLOCKS : KVR_TOKENS;
     } else {
         return kvr_error_set(error, KVR_BAD_USAGE,
-            "'%s' is not a capacity (tokens; blocks with b; bytes with MB, GB, TB, MiB, GiB, TiB)", text);
+            "'%s' is not a capacity (tokens; blocks with b; bytes with MB, GB, TB, MiB, GiB, TiB)",
+            text);
     }
     number *= factor;
     if (!(number >= 1 && number < 9e18))

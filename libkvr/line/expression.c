@@ -224,8 +224,7 @@ static enum kvr_status raised(jv result, struct kvr_error *error)
         size_t length = strcspn(text, "(\"\n");
         while (length && text[length - 1] == ' ')
             length--;
-        kvr_error_set(
-            error, KVR_BAD_INPUT, "the jq expression fails: %.*s", (int)length, text);
+        kvr_error_set(error, KVR_BAD_INPUT, "the jq expression fails: %.*s", (int)length, text);
     } else {
         kvr_error_set(error, KVR_BAD_INPUT, "the jq expression fails");
     }

@@ -39,8 +39,8 @@ enum kvr_status kvr_child_ask(struct kvr_child *child, const char *text, size_t 
 
 /* The next such line, where the last turned out to be an event line all the same; patience goes on
  * from when the request was sent. */
-enum kvr_status kvr_child_answer(struct kvr_child *child, const char **answer,
-    size_t *answer_length, struct kvr_error *error);
+enum kvr_status kvr_child_answer(
+    struct kvr_child *child, const char **answer, size_t *answer_length, struct kvr_error *error);
 
 /* The answer goes round the loop. */
 enum kvr_status kvr_child_loop(

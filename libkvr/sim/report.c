@@ -126,8 +126,8 @@ static double hit_rate(const struct kvr_sim_report *report)
 
 void kvr_sim_table_head(struct kvr_buffer *out, size_t name_width)
 {
-    kvr_buffer_append_format(out, "%-*s %6s %26s %26s %17s %6s %9s\n", (int)name_width, "",
-        "hit", "TTFT of first turns, ms", "TTFT of continuations, ms", "TBT, ms", "in", "goodput");
+    kvr_buffer_append_format(out, "%-*s %6s %26s %26s %17s %6s %9s\n", (int)name_width, "", "hit",
+        "TTFT of first turns, ms", "TTFT of continuations, ms", "TBT, ms", "in", "goodput");
     kvr_buffer_append_format(out, "%-*s %6s %8s %8s %8s %8s %8s %8s %8s %8s %6s %9s %5s %8s %6s\n",
         (int)name_width, "policy", "rate", "p50", "p90", "p99", "p50", "p90", "p99", "p90",
         "gap p90", "SLO", "/s", "skew", "rejected", "failed");

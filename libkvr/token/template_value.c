@@ -254,8 +254,7 @@ static bool next_of_text(struct run *run, struct iterator *iterator, struct valu
     if (iterator->position >= text->length)
         return false;
     kvr_point_read(text->data + iterator->position, text->length - iterator->position, &used);
-    *out = kvr_text_value(
-        kvr_text_cut(run, text, iterator->position, iterator->position + used));
+    *out = kvr_text_value(kvr_text_cut(run, text, iterator->position, iterator->position + used));
     out->text->markup = false;
     iterator->position += used;
     return true;

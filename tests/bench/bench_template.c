@@ -2,8 +2,8 @@
  * How fast templates render: bench_template TEMPLATE|CONFIG [MESSAGE_BYTES [TURNS]]
  *
  * Renders conversations of TURNS messages of MESSAGE_BYTES each, parsing their JSON every time as a
- * request would, and prints one JSON line: rendered text in MB/s of CPU time, and microseconds for one
- * rendering. MB are 10^6 bytes.
+ * request would, and prints one JSON line: rendered text in MB/s of CPU time, and microseconds for
+ * one rendering. MB are 10^6 bytes.
  */
 #include "line/json.h"
 #include "token/chat.h"
@@ -24,15 +24,16 @@ static double cpu_seconds(void)
 static void make_messages(struct kvr_buffer *out, size_t bytes, size_t turns)
 {
     static const char prose[] =
-        "The cache of one worker holds what another has not seen;\nits \"prefix\" is a tree \xe2\x80\x93 "
+        "The cache of one worker holds what another has not seen;\nits \"prefix\" is a tree "
+        "\xe2\x80\x93 "
         "and routing is a walk in it. Na\xc3\xafve hashing would not know.\tSo we ask first. ";
     kvr_buffer_append_byte(out, '[');
     for (size_t i = 0; i < turns; i++) {
         struct kvr_buffer text = {0};
         while (text.length < bytes)
             kvr_buffer_append(&text, prose, strlen(prose));
-        kvr_buffer_append_format(out, "%s{\"role\":\"%s\",\"content\":", i ? "," : "",
-            i % 2 ? "assistant" : "user");
+        kvr_buffer_append_format(
+            out, "%s{\"role\":\"%s\",\"content\":", i ? "," : "", i % 2 ? "assistant" : "user");
         kvr_json_write_string(out, text.data, text.length);
         kvr_buffer_append_byte(out, '}');
         kvr_buffer_release(&text);
@@ -79,8 +80,7 @@ int main(int argc, char **argv)
     }
     printf("{\"bench\":\"template\",\"turns\":%zu,\"message_bytes\":%zu,\"text_bytes\":%zu,"
            "\"mb_per_s\":%.1f,\"us_per_rendering\":%.2f}\n",
-        turns, bytes, out.length, (double)rendered / seconds / 1e6,
-        seconds / (double)rounds * 1e6);
+        turns, bytes, out.length, (double)rendered / seconds / 1e6, seconds / (double)rounds * 1e6);
     kvr_chat_free(chat);
     kvr_template_run_free(run);
     kvr_buffer_release(&messages);
