@@ -127,7 +127,7 @@ static enum kvr_status read_expressions(struct evict_program *evict, struct kvr_
     if (settings->pin)
         status = kvr_expression_create(&evict->pin, settings->pin, error);
     if (status == KVR_OK && settings->session)
-        status = kvr_expression_create(&evict->reader.session, settings->session, error);
+        status = kvr_expression_create(&evict->reader.session.expression, settings->session, error);
     if (status == KVR_OK && settings->quotas.count)
         status = kvr_expression_create(&evict->reader.tenant, settings->tenant, error);
     evict->reader.wants_session = settings->pool || settings->sample < 1 || settings->sweep;

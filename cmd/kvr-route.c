@@ -150,7 +150,7 @@ static enum kvr_status make_reader(const struct settings *settings, const struct
         .reads_blocks = kvr_router_reads_blocks(router),
     };
     if (settings->session)
-        status = kvr_expression_create(&reader->session, settings->session, error);
+        status = kvr_expression_create(&reader->session.expression, settings->session, error);
     if (status == KVR_OK && settings->workers)
         status = kvr_workers_each(settings->workers, add_worker, reader, error);
     return status;

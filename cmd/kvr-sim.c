@@ -483,11 +483,6 @@ static enum kvr_status join_trace(
     return kvr_sim_trace_change(to, worker, true, true, NAN, error);
 }
 
-static bool missing(struct kvr_value value)
-{
-    return value.type <= KVR_NULL;
-}
-
 static enum kvr_status take_study(
     struct setup *setup, const struct kvr_line *line, struct kvr_error *error)
 {
@@ -506,8 +501,9 @@ static enum kvr_status take_study(
     if (status == KVR_OK)
         status = kvr_sim_timestamp(line, &timestamp_ms, error);
     return status == KVR_OK
-               ? kvr_sim_trace_change(trace, &worker, !missing(kvr_line_get(line, KVR_NAME_ROLE)),
-                     !missing(kvr_line_get(line, KVR_NAME_WEIGHT)), timestamp_ms, error)
+               ? kvr_sim_trace_change(trace, &worker,
+                     !kvr_value_missing(kvr_line_get(line, KVR_NAME_ROLE)),
+                     !kvr_value_missing(kvr_line_get(line, KVR_NAME_WEIGHT)), timestamp_ms, error)
                : status;
 }
 
