@@ -292,7 +292,7 @@ ROWS
     assert_equal "$(jq -c '[.requests, .hits, (.workers | length)]' <<<"$output")" '[20000,10000,10000]'
     run kvr-evict <<<'{"hash_ids":[1],"route":{"worker":""}}'
     assert_failure 1
-    assert_line "kvr-evict: stdin:1: a worker's name is empty"
+    assert_line "kvr-evict: stdin:1: member 'route.worker' is not a name"
     run kvr-evict --worker '' <<<'{}'
     assert_failure 2
 }

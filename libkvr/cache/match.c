@@ -249,10 +249,11 @@ enum kvr_status kvr_match_read(struct kvr_matcher *matcher, const struct kvr_lin
             return wrong_type("route", "an object", error);
         worker = kvr_value_get(route, "worker");
         request->routed = worker.type != KVR_ABSENT;
-        if (!kvr_value_missing(worker) &&
-            (!kvr_value_text(worker, &matcher->scratch, &request->worker) ||
-                !request->worker.length))
-            return wrong_type("route.worker", "a name", error);
+        if (!kvr_value_missing(worker))
+            status =
+                kvr_worker_name(worker, "route.worker", &matcher->scratch, &request->worker, error);
+        if (status != KVR_OK)
+            return status;
     }
     return read_blocks(matcher, line, &request->blocks, &request->has_blocks, error);
 }
@@ -438,9 +439,10 @@ static enum kvr_status cache_event(struct kvr_matcher *matcher, const struct kvr
     uint32_t worker;
     enum kvr_status status;
 
-    if (!kvr_value_text(kvr_line_get(line, KVR_NAME_WORKER), &matcher->scratch, &name))
-        return wrong_type("worker", "a name", error);
-    status = kvr_index_worker(matcher->index, name.text, name.length, &worker, error);
+    status = kvr_worker_name(
+        kvr_line_get(line, KVR_NAME_WORKER), "worker", &matcher->scratch, &name, error);
+    if (status == KVR_OK)
+        status = kvr_index_worker(matcher->index, name.text, name.length, &worker, error);
     if (status == KVR_OK)
         status = medium_of(line, &medium, &has_medium, error);
     if (status == KVR_OK && !stored && !removed) {

@@ -58,20 +58,15 @@ static enum kvr_status read_time(struct kvr_route_reader *reader, const struct k
     return status;
 }
 
-/* A string's text without copying where it has no escapes. */
-static bool text_of(struct kvr_route_reader *reader, struct kvr_value value, struct kvr_text *text)
-{
-    return kvr_value_text(value, &reader->scratch, text);
-}
-
 static enum kvr_status join(struct kvr_route_reader *reader, struct kvr_value name,
     uint32_t *worker, struct kvr_error *error)
 {
     struct kvr_text text;
 
-    if (!text_of(reader, name, &text) || text.length == 0)
-        return wrong_type("worker", "a name", error);
-    return kvr_fleet_join(reader->fleet, text.text, text.length, worker, error);
+    enum kvr_status status = kvr_worker_name(name, "worker", &reader->scratch, &text, error);
+    if (status == KVR_OK)
+        status = kvr_fleet_join(reader->fleet, text.text, text.length, worker, error);
+    return status;
 }
 
 static uint32_t below(struct kvr_value tiers, const char *medium)
