@@ -2,6 +2,7 @@
 
 #include "base/buffer.h"
 #include "base/clock.h"
+#include "base/command.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -37,54 +38,10 @@ struct kvr_pipe {
     double begun_ms, pause_ms;
     bool heard; /* a line, since a decision was late */
     uint64_t restarts;
-    char directory[64], fifo[80];
+    struct kvr_command_place place;
 };
 
 static void start(struct kvr_pipe *pipeline);
-
-static bool make_loop(struct kvr_pipe *pipeline)
-{
-    const char *temporary = getenv("TMPDIR");
-
-    if (!temporary || strlen(temporary) > 40)
-        temporary = "/tmp";
-    snprintf(pipeline->directory, sizeof pipeline->directory, "%s/kvr-serve-XXXXXX", temporary);
-    if (!mkdtemp(pipeline->directory)) {
-        pipeline->directory[0] = '\0';
-        return false;
-    }
-    snprintf(pipeline->fifo, sizeof pipeline->fifo, "%s/loop", pipeline->directory);
-    return true;
-}
-
-/* The programs beside this one are found first, so that an uninstalled build runs its own. */
-static void put_own_folder_first(void)
-{
-    char own[4096], path[8192];
-    ssize_t length = readlink("/proc/self/exe", own, sizeof own - 1);
-    const char *old = getenv("PATH");
-
-    if (length <= 0)
-        return;
-    own[length] = '\0';
-    char *slash = strrchr(own, '/');
-    if (slash)
-        *slash = '\0';
-    if (snprintf(path, sizeof path, "%s:%s", own, old ? old : "/usr/bin:/bin") < (int)sizeof path)
-        setenv("PATH", path, 1);
-}
-
-static void run_command(const struct kvr_pipe *pipeline, int in, int out)
-{
-    setpgid(0, 0);
-    signal(SIGPIPE, SIG_DFL);
-    dup2(in, STDIN_FILENO);
-    dup2(out, STDOUT_FILENO);
-    setenv("KVR_LOOP", pipeline->fifo, 1);
-    put_own_folder_first();
-    execl("/bin/sh", "sh", "-c", pipeline->options.command, (char *)NULL);
-    _exit(127);
-}
 
 /* Takes the killed group's shell off the process table, whenever it has ended. */
 static void reap(struct kvr_timer *timer)
@@ -104,7 +61,7 @@ static void stop(struct kvr_pipe *pipeline)
     kvr_reactor_close(pipeline->reactor, &pipeline->to);
     kvr_reactor_close(pipeline->reactor, &pipeline->from);
     kvr_reactor_close(pipeline->reactor, &pipeline->loop);
-    unlink(pipeline->fifo);
+    unlink(pipeline->place.fifo);
     kvr_buffer_release(&pipeline->out);
     kvr_buffer_release(&pipeline->in);
     kvr_buffer_release(&pipeline->back);
@@ -305,13 +262,13 @@ static void start(struct kvr_pipe *pipeline)
     int in[2] = {-1, -1}, back[2] = {-1, -1}, loop = -1;
 
     pipeline->begun_ms = kvr_clock_ms();
-    unlink(pipeline->fifo);
-    if (mkfifo(pipeline->fifo, 0600) == 0)
-        loop = open(pipeline->fifo, O_RDWR | O_NONBLOCK | O_CLOEXEC);
+    unlink(pipeline->place.fifo);
+    if (mkfifo(pipeline->place.fifo, 0600) == 0)
+        loop = open(pipeline->place.fifo, O_RDWR | O_NONBLOCK | O_CLOEXEC);
     bool made = loop >= 0 && pipe2(in, O_CLOEXEC) == 0 && pipe2(back, O_CLOEXEC) == 0;
     pipeline->pid = made ? fork() : -1;
     if (pipeline->pid == 0)
-        run_command(pipeline, in[0], back[1]);
+        kvr_command_run(&pipeline->place, pipeline->options.command, in[0], back[1]);
     if (in[0] >= 0)
         close(in[0]);
     if (back[1] >= 0)
@@ -360,7 +317,7 @@ enum kvr_status kvr_pipe_create(struct kvr_pipe **out, struct kvr_reactor *react
     pipeline->reap.due = reap;
     pipeline->hang.due = hung;
     pipeline->pause_ms = FIRST_PAUSE_MS;
-    if (!make_loop(pipeline)) {
+    if (!kvr_command_place_make(&pipeline->place, "kvr-serve")) {
         free(pipeline);
         return kvr_error_errno(error, KVR_IO, "cannot make a place for the pipeline's FIFO");
     }
@@ -393,7 +350,7 @@ void kvr_pipe_destroy(struct kvr_pipe *pipeline)
     kvr_reactor_stop(pipeline->reactor, &pipeline->reap);
     if (pipeline->dying)
         waitpid(pipeline->dying, NULL, 0);
-    rmdir(pipeline->directory);
+    kvr_command_place_remove(&pipeline->place);
     free(pipeline);
 }
 
