@@ -12,19 +12,14 @@ static inline const char *skip_space(const char *at)
     return at;
 }
 
-/* The byte after the string whose opening quote is at `at`. The next quote ends it unless an odd
- * number of backslashes stands before it: prompts are long and quotes in them few. */
+/* The byte after the string whose opening quote is at `at`. */
 static const char *string_end(const char *at)
 {
-    const char *quote = at, *before;
-
-    do {
-        quote = rawmemchr(quote + 1, '"');
-        before = quote;
-        while (before[-1] == '\\')
-            before--;
-    } while ((quote - before) & 1);
-    return quote + 1;
+    for (at++; *at != '"'; at++) {
+        if (*at == '\\')
+            at++;
+    }
+    return at + 1;
 }
 
 static const char *value_end(const char *at)
@@ -34,7 +29,7 @@ static const char *value_end(const char *at)
     if (*at == '"')
         return string_end(at);
     if (*at != '{' && *at != '[') {
-        while ((unsigned char)*at > ' ' && *at != ',' && *at != ']' && *at != '}')
+        while (!strchr(",]} \t\r\n", *at))
             at++;
         return at;
     }

@@ -1,7 +1,6 @@
 #include "sim/report.h"
 
 #include "base/grow.h"
-#include "base/rank.h"
 #include "line/json.h"
 
 #include <math.h>
@@ -89,7 +88,8 @@ double kvr_sim_quantile(struct kvr_sim_times *times, double p)
     if (!times->sorted)
         qsort(times->values, times->count, sizeof *times->values, ascending);
     times->sorted = true;
-    return times->values[kvr_nearest_rank(p, times->count)];
+    double rank = ceil(p * (double)times->count);
+    return times->values[rank < 1 ? 0 : (size_t)rank - 1];
 }
 
 double kvr_sim_good_share(const struct kvr_sim_report *report)

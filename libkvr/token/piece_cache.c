@@ -3,17 +3,18 @@
 
 #define BATCH 64
 
+_Static_assert(sizeof(struct kvr_piece_entry) == 32, "two entries make a cache line");
+
 bool kvr_piece_cache_init(struct kvr_piece_cache *cache)
 {
-    size_t short_bytes = KVR_SHORT_LINES * sizeof *cache->lines;
+    size_t line_bytes = sizeof *cache->lines << KVR_PIECE_LINES_LOG;
 
     memset(cache, 0, sizeof *cache);
     cache->pages.random = true;
-    if (!kvr_pages_grow(
-            &cache->pages, short_bytes + KVR_LONG_ENTRIES * sizeof(struct kvr_long_piece)))
+    if (!kvr_pages_grow(&cache->pages, line_bytes + KVR_PIECE_STORE_BYTES))
         return false;
     cache->lines = cache->pages.data;
-    cache->longs = (void *)((char *)cache->pages.data + short_bytes);
+    cache->store = (uint8_t *)cache->pages.data + line_bytes;
     return true;
 }
 
@@ -24,19 +25,135 @@ void kvr_piece_cache_release(struct kvr_piece_cache *cache)
     memset(cache, 0, sizeof *cache);
 }
 
-/* A piece of the batch: first its key, then, if the cache has it, its ids. */
+/* A piece of the batch, and what the cache has for it; found.length 0: nothing. */
 struct key {
     uint64_t low, high, hash;
     uint32_t start, length;
-    uint32_t ids[KVR_SHORT_IDS];
-    uint32_t count; /* of ids; MISSING: not in the short lines */
+    struct kvr_piece_ids found;
 };
 
-#define MISSING UINT32_MAX
+/* A record of the store; the bytes of a long piece follow, up to a multiple of 4, then the ids. */
+struct record {
+    uint32_t count, length;
+};
 
 static const uint64_t low_masks[17] = {0, 0xff, 0xffff, 0xffffff, 0xffffffff, 0xffffffffff,
     0xffffffffffff, 0xffffffffffffff, UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX,
     UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX};
+
+static inline struct kvr_piece_entry *line_of(
+    const struct kvr_piece_cache *cache, const struct key *key)
+{
+    return cache->lines[key->hash >> (64 - KVR_PIECE_LINES_LOG)];
+}
+
+/* `length` of the entry of a piece. */
+static inline uint32_t entry_length(uint32_t length)
+{
+    return length <= KVR_SHORT_BYTES ? length : KVR_PIECE_LONG | length;
+}
+
+/* The record that an entry names, if it is still there and for this piece. */
+static const struct record *record_of(const struct kvr_piece_cache *cache,
+    const struct kvr_piece_ids *found, const uint8_t *piece, uint32_t length)
+{
+    uint64_t position = (uint64_t)found->ids[1] << 32 | found->ids[0];
+    const struct record *record = (const void *)(cache->store + position % KVR_PIECE_STORE_BYTES);
+
+    if (cache->written - position > KVR_PIECE_STORE_BYTES)
+        return NULL;
+    if (length > KVR_SHORT_BYTES &&
+        (record->length != length || memcmp(record + 1, piece, length) != 0))
+        return NULL;
+    return record;
+}
+
+/* Stores what a piece became and returns its position. */
+static uint64_t store_record(struct kvr_piece_cache *cache, const uint8_t *piece, uint32_t length,
+    const uint32_t *ids, size_t count)
+{
+    uint32_t kept = length > KVR_SHORT_BYTES ? length : 0, padded = (kept + 3) & ~UINT32_C(3);
+    size_t bytes = sizeof(struct record) + padded + count * sizeof *ids;
+    size_t at = (size_t)(cache->written % KVR_PIECE_STORE_BYTES);
+
+    bytes = (bytes + 7) & ~(size_t)7;
+    if (at + bytes > KVR_PIECE_STORE_BYTES) { /* a record lies in one piece */
+        cache->written += KVR_PIECE_STORE_BYTES - at;
+        at = 0;
+    }
+    struct record *record = (void *)(cache->store + at);
+    *record = (struct record){(uint32_t)count, kept};
+    memcpy(record + 1, piece, kept);
+    memcpy((uint8_t *)(record + 1) + padded, ids, count * sizeof *ids);
+    uint64_t position = cache->written;
+    cache->written += bytes;
+    return position;
+}
+
+static inline bool is_piece(
+    const struct kvr_piece_entry *entry, const struct key *key, uint32_t length)
+{
+    return !((entry->low ^ key->low) | (entry->high ^ key->high) | (entry->found.length ^ length));
+}
+
+/* The other line that a piece may lie in. */
+static inline struct kvr_piece_entry *second_line_of(
+    const struct kvr_piece_cache *cache, const struct key *key)
+{
+    return cache->lines[key->hash >> (64 - KVR_PIECE_LINES_LOG) ^ 1];
+}
+
+/* Looks once more where look_up() found nothing: the batch may have brought the piece twice, or it
+ * is in its second line. */
+static void look_further(struct kvr_piece_cache *cache, struct key *key)
+{
+    struct kvr_piece_entry *lines[] = {line_of(cache, key), second_line_of(cache, key)};
+    uint32_t length = entry_length(key->length);
+
+    for (int i = 0; i < 4; i++)
+        if (is_piece(&lines[i / 2][i % 2], key, length)) {
+            lines[i / 2][i % 2].found.met = 1;
+            key->found = lines[i / 2][i % 2].found;
+        }
+}
+
+/* The place for a new entry: an empty one of its lines, else one that was not met again. Where all
+ * were, those of its own line have to be met anew. */
+static struct kvr_piece_entry *place_for(struct kvr_piece_cache *cache, const struct key *key)
+{
+    struct kvr_piece_entry *line = line_of(cache, key), *other = second_line_of(cache, key);
+    struct kvr_piece_entry *places[] = {&line[0], &line[1], &other[0], &other[1]};
+
+    for (int i = 0; i < 4; i++)
+        if (!places[i]->found.length)
+            return places[i];
+    for (int i = 0; i < 4; i++)
+        if (!places[i]->found.met)
+            return places[i];
+    line[0].found.met = line[1].found.met = 0;
+    return &line[key->hash & 1];
+}
+
+/* Gives a piece an entry. */
+static void remember(struct kvr_piece_cache *cache, const struct key *key, const uint8_t *piece,
+    const uint32_t *ids, size_t count)
+{
+    struct kvr_piece_entry entry = {.low = key->low, .high = key->high};
+
+    entry.found.length = (uint16_t)entry_length(key->length);
+    if (key->length <= KVR_SHORT_BYTES && count <= KVR_SHORT_IDS) {
+        entry.found.count = (uint8_t)count;
+        memcpy(entry.found.ids, ids, count * sizeof *ids);
+    } else {
+        if (key->length > KVR_LONG_BYTES)
+            return;
+        entry.found.count = KVR_PIECE_STORED;
+        uint64_t position = store_record(cache, piece, key->length, ids, count);
+        entry.found.ids[0] = (uint32_t)position;
+        entry.found.ids[1] = (uint32_t)(position >> 32);
+    }
+    *place_for(cache, key) = entry;
+}
 
 #define CUT_LIMIT 64 /* parts of a piece at a time */
 
@@ -65,35 +182,7 @@ static bool encode_cut(const struct kvr_vocabulary *v, struct kvr_piece_cache *c
     return true;
 }
 
-/* Encodes a piece that is no token, from the long entries or anew. */
-static void encode_parts(const struct kvr_vocabulary *v, struct kvr_piece_cache *cache,
-    uint64_t hash, const uint8_t *piece, size_t length, struct kvr_ids *ids)
-{
-    struct kvr_long_piece *entry = &cache->longs[(hash >> 40) % KVR_LONG_ENTRIES];
-    size_t first = ids->count;
-
-    if (entry->hash == hash && entry->length == length &&
-        memcmp(entry->bytes, piece, length) == 0) {
-        if (kvr_ids_reserve(ids, KVR_LONG_IDS)) {
-            memcpy(ids->data + first, entry->ids, sizeof entry->ids);
-            ids->count += entry->count;
-        }
-        return;
-    }
-    if (length <= KVR_SHORT_BYTES || !(v->header->special_flags & KVR_VOCABULARY_CUTS) ||
-        !encode_cut(v, cache, piece, length, ids))
-        kvr_bpe_encode(v, &cache->scratch, piece, length, ids);
-    if (length <= KVR_LONG_BYTES &&
-        (length > KVR_SHORT_BYTES || ids->count - first > KVR_SHORT_IDS) &&
-        ids->count - first <= KVR_LONG_IDS && !ids->failed) {
-        entry->hash = hash;
-        entry->length = (uint16_t)length;
-        entry->count = (uint16_t)(ids->count - first);
-        memcpy(entry->bytes, piece, length);
-        memcpy(entry->ids, ids->data + first, entry->count * sizeof *ids->data);
-    }
-}
-
+/* Encodes a piece that the cache had not when the batch was looked up. */
 static void encode_missing(const struct kvr_vocabulary *v, struct kvr_piece_cache *cache,
     const uint8_t *text, const struct key *key, struct kvr_ids *ids)
 {
@@ -103,16 +192,11 @@ static void encode_missing(const struct kvr_vocabulary *v, struct kvr_piece_cach
 
     if (id != KVR_NO_TOKEN)
         kvr_ids_push(ids, id);
-    else
-        encode_parts(v, cache, key->hash, piece, key->length, ids);
-    if (key->length <= KVR_SHORT_BYTES && ids->count - first <= KVR_SHORT_IDS && !ids->failed) {
-        struct kvr_short_piece *line = cache->lines[(key->hash >> 40) % KVR_SHORT_LINES];
-        line[1] = (struct kvr_short_piece){.low = key->low,
-            .high = key->high,
-            .length = (uint16_t)key->length,
-            .count = (uint16_t)(ids->count - first)};
-        memcpy(line[1].ids, ids->data + first, line[1].count * sizeof *ids->data);
-    }
+    else if (key->length <= KVR_SHORT_BYTES || !(v->header->special_flags & KVR_VOCABULARY_CUTS) ||
+             !encode_cut(v, cache, piece, key->length, ids))
+        kvr_bpe_encode(v, &cache->scratch, piece, key->length, ids);
+    if (!ids->failed)
+        remember(cache, key, piece, ids->data + first, ids->count - first);
 }
 
 /* Keys of a batch; their lines are asked for. */
@@ -122,10 +206,10 @@ static void make_keys(struct kvr_piece_cache *cache, const uint8_t *text, size_t
     for (size_t i = 0; i < batch; i++) {
         size_t size = ends[i] - start;
         struct key *key = &keys[i];
+        uint64_t words[2] = {0, 0};
         key->start = (uint32_t)start;
         key->length = (uint32_t)size;
         if (size <= KVR_SHORT_BYTES) {
-            uint64_t words[2] = {0, 0};
             if (start + 16 <= length) {
                 memcpy(words, text + start, 16);
                 words[0] &= low_masks[size];
@@ -133,47 +217,62 @@ static void make_keys(struct kvr_piece_cache *cache, const uint8_t *text, size_t
             } else {
                 memcpy(words, text + start, size);
             }
-            key->low = words[0];
-            key->high = words[1];
-            key->hash = kvr_piece_hash(words[0], words[1], size);
-            __builtin_prefetch(cache->lines[(key->hash >> 40) % KVR_SHORT_LINES]);
+            key->hash = kvr_piece_hash(words[0], words[1]);
         } else {
-            key->hash = kvr_piece_hash_of(text + start, size);
+            key->hash = words[0] = kvr_piece_hash_of(text + start, size);
+            memcpy(&words[1], text + start, 8);
         }
+        key->low = words[0];
+        key->high = words[1];
+        __builtin_prefetch(line_of(cache, key));
         start = ends[i];
     }
 }
 
-static inline bool is_piece(const struct kvr_short_piece *entry, const struct key *key)
-{
-    return entry->low == key->low && entry->high == key->high && entry->length == key->length;
-}
-
-/* What the cache has for each key; for the others the next places to look are asked for. */
+/* What the cache has for each key; for what it lacks the next place to look is asked for. */
 static void look_up(
     const struct kvr_vocabulary *v, struct kvr_piece_cache *cache, struct key *keys, size_t batch)
 {
     for (size_t i = 0; i < batch; i++) {
         struct key *key = &keys[i];
-        if (key->length <= KVR_SHORT_BYTES) {
-            struct kvr_short_piece *line = cache->lines[(key->hash >> 40) % KVR_SHORT_LINES];
-            if (is_piece(&line[0], key)) {
-                memcpy(key->ids, line[0].ids, sizeof key->ids);
-                key->count = line[0].count;
-                continue;
-            }
-            if (is_piece(&line[1], key)) {
-                struct kvr_short_piece found = line[1];
-                memcpy(key->ids, found.ids, sizeof key->ids);
-                key->count = found.count;
-                line[1] = line[0];
-                line[0] = found;
-                continue;
-            }
+        struct kvr_piece_entry *line = line_of(cache, key);
+        uint32_t length = entry_length(key->length);
+        bool second = is_piece(&line[1], key, length);
+        key->found = line[second].found;
+        if (!second && !is_piece(&line[0], key, length)) {
+            key->found.length = 0;
+            __builtin_prefetch(second_line_of(cache, key));
+            __builtin_prefetch(&v->words[(uint32_t)key->hash & v->word_mask]);
+        } else if (!key->found.met) {
+            line[second].found.met = 1;
         }
-        key->count = MISSING;
-        __builtin_prefetch(&v->words[(uint32_t)key->hash & v->word_mask]);
-        __builtin_prefetch(&cache->longs[(key->hash >> 40) % KVR_LONG_ENTRIES]);
+    }
+}
+
+/* The ids of a piece that lie in the store, or that are still to be found. */
+static void encode_rest(const struct kvr_vocabulary *v, struct kvr_piece_cache *cache,
+    const uint8_t *text, struct key *key, struct kvr_ids *ids)
+{
+    const uint8_t *piece = text + key->start;
+    const struct record *record = NULL;
+
+    if (!key->found.length)
+        look_further(cache, key);
+    if (key->found.length && key->found.count != KVR_PIECE_STORED) {
+        if (kvr_ids_reserve(ids, KVR_SHORT_IDS))
+            memcpy(ids->data + ids->count, key->found.ids, sizeof key->found.ids);
+        ids->count += ids->failed ? 0 : key->found.count;
+        return;
+    }
+    if (key->found.length)
+        record = record_of(cache, &key->found, piece, key->length);
+    if (!record) {
+        encode_missing(v, cache, text, key, ids);
+    } else if (kvr_ids_reserve(ids, record->count)) {
+        memcpy(ids->data + ids->count,
+            (const uint8_t *)(record + 1) + ((record->length + 3) & ~UINT32_C(3)),
+            record->count * sizeof *ids->data);
+        ids->count += record->count;
     }
 }
 
@@ -189,17 +288,18 @@ void kvr_encode_pieces(const struct kvr_vocabulary *v, struct kvr_piece_cache *c
         look_up(v, cache, keys, batch);
         done += batch;
         start = ends[done - 1];
-        if (!kvr_ids_reserve(ids, batch * KVR_SHORT_IDS))
-            return;
         for (size_t i = 0; i < batch; i++) {
-            if (keys[i].count != MISSING) {
-                memcpy(ids->data + ids->count, keys[i].ids, sizeof keys[i].ids);
-                ids->count += keys[i].count;
-                continue;
-            }
-            encode_missing(v, cache, text, &keys[i], ids);
-            if (!kvr_ids_reserve(ids, (batch - i) * KVR_SHORT_IDS))
+            /* room for all four words of `found`, whatever they are */
+            if (!kvr_ids_reserve(ids, (batch - i) * 4))
                 return;
+            uint32_t *out = ids->data + ids->count;
+            for (; i < batch && keys[i].found.length && keys[i].found.count <= KVR_SHORT_IDS; i++) {
+                memcpy(out, &keys[i].found, sizeof keys[i].found);
+                out += keys[i].found.count;
+            }
+            ids->count = (size_t)(out - ids->data);
+            if (i < batch)
+                encode_rest(v, cache, text, &keys[i], ids);
         }
     }
 }

@@ -5,10 +5,20 @@
  * cache is shaped for the hit: a piece of up to 16 bytes is two words, an entry holds them with up
  * to three ids in 32 bytes, two entries make a line of the processor's cache, and a lookup is one
  * line. The loop first hashes a batch of pieces and asks for their lines, then reads them: the
- * memory's latency is paid once a batch instead of once a piece. A new piece takes the second place
- * of its line and moves to the first when it is met again, so pieces that come once do not drive
- * out the others. Longer pieces, and those of more ids, have entries of two lines with their text
- * inside; the rest is encoded each time.
+ * memory's latency is paid once a batch instead of once a piece.
+ *
+ * What does not fit an entry (longer pieces, more ids) lies in a store, one record after another:
+ * the bytes where they do not fit the entry, then the ids. The entry then says where. The store is
+ * a ring: when it is full the oldest records are written over. A position counts all bytes ever
+ * written, so an entry whose record is gone shows it.
+ *
+ *   entry   low high | id id id        length count met    16 bytes of piece, three ids
+ *           low high | position  id... length STORED met    the ids lie in the store
+ *           hash 8 bytes | position    LONG + length STORED   piece and ids lie in the store
+ *
+ * A piece lies in its line or in the neighbour of that, which is read only where the first has
+ * nothing. A new piece takes a free place or that of one that was never met again, so pieces that
+ * come once do not drive out the others.
  *
  * Memory: 8 MiB and 8 MiB an encoder, whatever the text.
  */
@@ -18,31 +28,32 @@
 #include "base/pages.h"
 #include "token/bpe.h"
 
-#define KVR_SHORT_LINES (UINT32_C(1) << 17)
-#define KVR_LONG_ENTRIES (UINT32_C(1) << 16)
-#define KVR_SHORT_BYTES 16
+#define KVR_PIECE_LINES_LOG 17
+#define KVR_PIECE_STORE_BYTES (UINT32_C(1) << 23)
+#define KVR_SHORT_BYTES 16 /* of a piece that lies in its entry */
 #define KVR_SHORT_IDS 3
-#define KVR_LONG_BYTES 64
-#define KVR_LONG_IDS 12
+#define KVR_LONG_BYTES 2048 /* of a piece that is kept at all */
 
-struct kvr_short_piece {
-    uint64_t low, high;
-    uint32_t ids[KVR_SHORT_IDS];
-    uint16_t length; /* of the piece; 0: empty */
-    uint16_t count;  /* of ids */
+/* What a piece becomes: the second half of an entry. */
+struct kvr_piece_ids {
+    uint32_t ids[KVR_SHORT_IDS]; /* where STORED: the position, lower half first */
+    uint16_t length;             /* of the piece; 0: empty */
+    uint8_t count;               /* of ids, or KVR_PIECE_STORED */
+    uint8_t met;                 /* again, since it was written or last looked over */
 };
 
-struct kvr_long_piece {
-    uint64_t hash;
-    uint32_t ids[KVR_LONG_IDS];
-    uint8_t bytes[KVR_LONG_BYTES];
-    uint16_t length, count;
-    uint32_t reserved;
+#define KVR_PIECE_STORED 255
+#define KVR_PIECE_LONG 0x8000 /* in `length`: the piece lies in the store */
+
+struct kvr_piece_entry {
+    uint64_t low, high;
+    struct kvr_piece_ids found;
 };
 
 struct kvr_piece_cache {
-    struct kvr_short_piece (*lines)[2];
-    struct kvr_long_piece *longs;
+    struct kvr_piece_entry (*lines)[2];
+    uint8_t *store;
+    uint64_t written; /* to the store, of all times */
     struct kvr_bpe_scratch scratch;
     struct kvr_pages pages;
 };

@@ -11,7 +11,7 @@
  * GPT-2 lets only a space stand before a word or number, takes numbers of any length and treats
  * newlines as other white space.
  */
-#include "token/scan_common.h"
+#include "token/scan_block.h"
 
 #include <string.h>
 
@@ -85,23 +85,18 @@ KVR_INLINE const uint8_t *take_piece(const uint8_t *p, const uint8_t *end, const
     }
 }
 
-#define SCANNER(name, ...)                                                                         \
+#define SCANNER(name, digits, ...)                                                                 \
     size_t name(const uint8_t *text, size_t length, size_t *at, uint32_t *ends, size_t capacity)   \
     {                                                                                              \
-        const uint8_t *p = text + *at, *end = text + length;                                       \
-        size_t count = 0;                                                                          \
-        while (p < end && count < capacity) {                                                      \
-            p = take_piece(p, end, (struct rules)__VA_ARGS__);                                     \
-            ends[count++] = (uint32_t)(p - text);                                                  \
-        }                                                                                          \
-        *at = (size_t)(p - text);                                                                  \
-        return count;                                                                              \
+        KVR_BLOCK_SCAN(text, length, at, ends, capacity,                                           \
+            take_piece(p, end, (struct rules)__VA_ARGS__),                                         \
+            {digits, false, KVR_CONTRACTION_BEFORE, false, false});                                \
     }
 
-SCANNER(kvr_scan_cl100k, {true, true, 3, KVR_IS_LETTER})
-SCANNER(kvr_scan_llama3, {true, false, 3, KVR_IS_LETTER})
-SCANNER(kvr_scan_qwen2, {true, false, 1, KVR_IS_LETTER})
-SCANNER(kvr_scan_qwen3_5, {true, false, 1, KVR_IS_LETTER | KVR_IS_MARK})
+SCANNER(kvr_scan_cl100k, 3, {true, true, 3, KVR_IS_LETTER})
+SCANNER(kvr_scan_llama3, 3, {true, false, 3, KVR_IS_LETTER})
+SCANNER(kvr_scan_qwen2, 1, {true, false, 1, KVR_IS_LETTER})
+SCANNER(kvr_scan_qwen3_5, 1, {true, false, 1, KVR_IS_LETTER | KVR_IS_MARK})
 
 /* A run of letters, of numbers or of others from p on; p where there is none (white space). */
 KVR_INLINE const uint8_t *take_run(const uint8_t *p, const uint8_t *end)

@@ -12,7 +12,7 @@
  * one piece; and it splits what the second took once more. A text between matches of the third
  * (controls, formats, unassigned characters) is a piece too.
  */
-#include "token/scan_common.h"
+#include "token/scan_block.h"
 
 #define WORD (KVR_IS_LETTER | KVR_IS_MARK)
 #define SIGN (KVR_IS_PUNCTUATION | KVR_IS_SYMBOL)
@@ -177,13 +177,6 @@ KVR_INLINE const uint8_t *take_piece(const uint8_t *p, const uint8_t *end)
 size_t kvr_scan_deepseek3(
     const uint8_t *text, size_t length, size_t *at, uint32_t *ends, size_t capacity)
 {
-    const uint8_t *p = text + *at, *end = text + length;
-    size_t count = 0;
-
-    while (p < end && count < capacity) {
-        p = take_piece(p, end);
-        ends[count++] = (uint32_t)(p - text);
-    }
-    *at = (size_t)(p - text);
-    return count;
+    KVR_BLOCK_SCAN(text, length, at, ends, capacity, take_piece(p, end),
+        {3, false, KVR_NO_CONTRACTION, false, true});
 }

@@ -11,7 +11,7 @@
  * - Else the run is all capitals: the second choice takes it.
  * A mark may also be the optional first character; the regular expression tries that first.
  */
-#include "token/scan_common.h"
+#include "token/scan_block.h"
 
 #define CASELESS (KVR_IS_CASELESS | KVR_IS_MARK)
 
@@ -143,18 +143,12 @@ KVR_INLINE const uint8_t *take_piece(
     }
 }
 
-#define SCANNER(name, contractions, digits)                                                        \
+#define SCANNER(name, contractions, digits, contraction)                                           \
     size_t name(const uint8_t *text, size_t length, size_t *at, uint32_t *ends, size_t capacity)   \
     {                                                                                              \
-        const uint8_t *p = text + *at, *end = text + length;                                       \
-        size_t count = 0;                                                                          \
-        while (p < end && count < capacity) {                                                      \
-            p = take_piece(p, end, contractions, digits);                                          \
-            ends[count++] = (uint32_t)(p - text);                                                  \
-        }                                                                                          \
-        *at = (size_t)(p - text);                                                                  \
-        return count;                                                                              \
+        KVR_BLOCK_SCAN(text, length, at, ends, capacity, take_piece(p, end, contractions, digits), \
+            {digits, true, contraction, true, false});                                             \
     }
 
-SCANNER(kvr_scan_o200k, true, 3)
-SCANNER(kvr_scan_tekken, false, 1)
+SCANNER(kvr_scan_o200k, true, 3, KVR_CONTRACTION_AFTER)
+SCANNER(kvr_scan_tekken, false, 1, KVR_NO_CONTRACTION)

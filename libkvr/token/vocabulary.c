@@ -10,7 +10,7 @@ uint64_t kvr_piece_hash_of(const uint8_t *piece, size_t length)
     if (length > 16)
         return XXH3_64bits(piece, length);
     memcpy(words, piece, length);
-    return kvr_piece_hash(words[0], words[1], length);
+    return kvr_piece_hash(words[0], words[1]);
 }
 
 /* Everything that decides where a lookup reads is checked here, so that a damaged cache file can

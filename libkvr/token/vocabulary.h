@@ -157,15 +157,14 @@ struct kvr_vocabulary {
 enum kvr_status kvr_vocabulary_attach(
     struct kvr_vocabulary *vocabulary, const void *image, size_t length, struct kvr_error *error);
 
-/* Hash of a piece of up to 16 bytes, given as two little-endian words padded with zeros. */
-static inline uint64_t kvr_piece_hash(uint64_t low, uint64_t high, size_t length)
+/* Hash of a piece of up to 16 bytes, given as two little-endian words padded with zeros: a product
+ * of 128 bits, folded. Its upper bits choose a line of the piece cache, its lower ones a word. */
+static inline uint64_t kvr_piece_hash(uint64_t low, uint64_t high)
 {
-    uint64_t h = (low ^ length) * UINT64_C(0x9e3779b97f4a7c15) +
-                 (high ^ (high >> 29)) * UINT64_C(0xc2b2ae3d27d4eb4f);
+    unsigned __int128 product = (unsigned __int128)(low ^ UINT64_C(0x9e3779b97f4a7c15)) *
+                                (high ^ UINT64_C(0xd6e8feb86659fd93));
 
-    h ^= h >> 32;
-    h *= UINT64_C(0xd6e8feb86659fd93);
-    return h ^ h >> 29;
+    return (uint64_t)(product >> 64) ^ (uint64_t)product;
 }
 
 /* The same for any length; what `words` is indexed by. */

@@ -28,13 +28,21 @@ static const uint32_t characters[] = {'a', 'b', 'z', 'A', 'Z', 's', 't', 'd', 'm
 
 #define CHARACTER_COUNT (sizeof characters / sizeof *characters)
 
-/* Text with runs, as texts have them. */
-static size_t random_text(struct kvr_random *random, uint8_t *out, size_t room)
+/* Text with runs, as texts have them. In plain text nine characters of ten are ASCII, or letters of
+ * two bytes. */
+static size_t random_text(struct kvr_random *random, bool plain, uint8_t *out, size_t room)
 {
+    static const uint32_t letters[] = {0xe9, 0xc9, 0xd7, 0xf7, 0xdf, 0xff, 0x100, 0x131, 0x138,
+        0x149, 0x17f, 0x1bb, 0x1c5, 0x24f, 0x2bf, 0x400, 0x42f, 0x430, 0x45f, 0x460, 0x461, 0x47f,
+        0x482, 0x4c0, 0x4ff, 0xb7, 0x97};
     size_t length = 0, wanted = kvr_random_below(random, room - 16);
 
     while (length < wanted) {
         uint32_t character = characters[kvr_random_below(random, CHARACTER_COUNT)];
+        if (plain && kvr_random_below(random, 10))
+            character = kvr_random_below(random, 8)
+                            ? characters[kvr_random_below(random, 55)]
+                            : letters[kvr_random_below(random, sizeof letters / sizeof *letters)];
         uint64_t run = kvr_random_below(random, 4) ? 1 : 1 + kvr_random_below(random, 5);
         if (kvr_random_below(random, 3) == 0)
             character = characters[kvr_random_below(random, 32)];
@@ -107,19 +115,23 @@ static void scanners_split_as_their_patterns(void **state)
 {
     struct kvr_random random = {.state = 7};
     uint8_t text[220];
-    uint32_t wanted[256], ends[256];
+    uint32_t wanted[256], ends[512];
 
     (void)state;
     for (int kind = KVR_SCAN_NONE + 1; kind < KVR_SCAN_COUNT; kind++) {
         struct splitter splitter;
         open_splitter(&splitter, kvr_scan_kinds[kind].pattern);
         assert_int_equal(splitter.count, kind == KVR_SCAN_DEEPSEEK3 ? 3 : 1);
-        for (int round = 0; round < 6000; round++) {
-            size_t length = random_text(&random, text, round % 4 ? 60 : sizeof text);
+        for (int round = 0; round < 12000; round++) {
+            bool plain = round % 8 >= 4;
+            size_t length =
+                random_text(&random, plain, text, plain || round % 4 == 0 ? sizeof text : 60);
             size_t wanted_count = 0, count = 0, at = 0, more;
             split(&splitter, 0, (const char *)text, length, 0, wanted, &wanted_count);
-            /* in portions of three, to see that a scan goes on where it stopped */
-            while ((more = kvr_scan_kinds[kind].scan(text, length, &at, ends + count, 3)))
+            /* in portions of three, to see that a scan goes on where it stopped; or as a whole,
+             * which lets blocks of 64 bytes be scanned at once */
+            size_t portion = round % 2 ? 3 : 128;
+            while ((more = kvr_scan_kinds[kind].scan(text, length, &at, ends + count, portion)))
                 count += more;
             for (size_t i = 0; i < wanted_count || i < count; i++) {
                 if (i >= count || i >= wanted_count || ends[i] != wanted[i]) {
