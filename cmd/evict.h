@@ -33,7 +33,6 @@ struct evict_program {
     struct kvr_evict_setup setup;
     struct kvr_request_reader reader;
     struct kvr_expression *pin;
-    struct kvr_buffer worker; /* --worker as JSON text */
     struct kvr_cost cost;
     struct kvr_evict *evict;
     bool capacity_given;

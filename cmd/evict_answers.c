@@ -3,6 +3,7 @@
 #include "base/grow.h"
 #include "cache/advise.h"
 #include "cmd/evict.h"
+#include "line/worker.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -13,6 +14,7 @@ struct workers {
     struct kvr_trace *traces;
     size_t count, size;
     struct kvr_u64_map numbers;
+    struct kvr_buffer scratch; /* a worker's name, decoded */
 };
 
 static void release_workers(struct workers *workers)
@@ -21,15 +23,22 @@ static void release_workers(struct workers *workers)
         kvr_trace_release(&workers->traces[i]);
     free(workers->traces);
     kvr_u64_map_release(&workers->numbers);
+    kvr_buffer_release(&workers->scratch);
 }
 
 static enum kvr_status trace_of(struct workers *workers, struct kvr_value worker,
     uint32_t block_tokens, struct kvr_trace **trace, struct kvr_error *error)
 {
     bool is_new;
-    uint64_t name = worker.type == KVR_ABSENT ? 0 : XXH3_64bits(worker.text, worker.length);
-    uint64_t *number = kvr_u64_map_insert(&workers->numbers, name, &is_new);
+    struct kvr_text name = {NULL, 0};
+    enum kvr_status status = KVR_OK;
 
+    if (worker.type != KVR_ABSENT)
+        status = kvr_worker_name(worker, "route.worker", &workers->scratch, &name, error);
+    if (status != KVR_OK)
+        return status;
+    uint64_t *number = kvr_u64_map_insert(
+        &workers->numbers, name.length ? XXH3_64bits(name.text, name.length) : 0, &is_new);
     if (!number)
         return kvr_error_memory(error);
     if (is_new) {

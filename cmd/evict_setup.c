@@ -1,5 +1,6 @@
 /* kvr-evict's options read into what the library takes. */
 #include "cmd/evict.h"
+#include "line/worker.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -127,26 +128,11 @@ static enum kvr_status read_expressions(struct evict_program *evict, struct kvr_
     if (settings->pin)
         status = kvr_expression_create(&evict->pin, settings->pin, error);
     if (status == KVR_OK && settings->session)
-        status = kvr_expression_create(&evict->reader.session, settings->session, error);
+        status = kvr_expression_create(&evict->reader.session.expression, settings->session, error);
     if (status == KVR_OK && settings->quotas.count)
         status = kvr_expression_create(&evict->reader.tenant, settings->tenant, error);
     evict->reader.wants_session = settings->pool || settings->sample < 1 || settings->sweep;
     return status;
-}
-
-/* Workers' names are kept as JSON writes them, without the quotes. */
-static enum kvr_status escape_worker(struct evict_program *evict, struct kvr_error *error)
-{
-    const char *name = evict->settings->worker;
-
-    if (!*name)
-        return kvr_error_set(error, KVR_BAD_USAGE, "--worker is empty");
-    kvr_json_write_string(&evict->worker, name, strlen(name));
-    if (!kvr_buffer_text(&evict->worker))
-        return kvr_error_memory(error);
-    evict->worker.data[evict->worker.length - 1] = '\0';
-    evict->setup.worker = evict->worker.data + 1;
-    return KVR_OK;
 }
 
 enum kvr_status evict_prepare(struct evict_program *evict, struct kvr_error *error)
@@ -173,9 +159,10 @@ enum kvr_status evict_prepare(struct evict_program *evict, struct kvr_error *err
     setup->live = (uint32_t)settings->live;
     setup->skip_last_token = settings->skip_last_token;
     setup->events = settings->events;
-    enum kvr_status named = escape_worker(evict, error);
-    if (named != KVR_OK)
-        return named;
+    setup->worker = settings->worker;
+    if (!*setup->worker || strlen(setup->worker) > KVR_WORKER_NAME_BYTES_MOST)
+        return kvr_error_set(
+            error, KVR_BAD_USAGE, "--worker is not 1 to %d bytes", KVR_WORKER_NAME_BYTES_MOST);
     enum kvr_status status = read_choices(evict, error);
     if (status == KVR_OK)
         status = read_quotas(evict, error);
@@ -213,7 +200,6 @@ void evict_release(struct evict_program *evict)
 {
     kvr_evict_destroy(evict->evict);
     kvr_expression_destroy(evict->pin);
-    kvr_buffer_release(&evict->worker);
     kvr_request_reader_release(&evict->reader);
 }
 

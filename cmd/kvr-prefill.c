@@ -7,6 +7,7 @@
 #include "base/random.h"
 #include "cache/request_line.h"
 #include "cmd/tool.h"
+#include "kernels/measure_codec.h"
 #include "kernels/prefix_store.h"
 #include "kernels/smoke.h"
 
@@ -17,7 +18,7 @@
 enum { GPUS_MOST = 64 };
 
 struct settings {
-    const char *backend, *model, *gpu, *cost_file, *cached, *directory;
+    const char *backend, *model, *gpu, *cost_file, *cached, *directory, *codec;
     struct kvr_capacity capacity;
     uint64_t block_size, page_size, threads, seed, tokens, repeats;
     double mfu, expect, seconds;
@@ -54,8 +55,13 @@ static const struct kvr_option measure_options[] = {
         "prints the time to first token with 0, 50, 90 and 99 % cached, and ends", NULL, NULL},
     {0, "calibrate", KVR_OPTION_FLAG, AT(calibrate), NULL,
         "measures and prints a cost file, see kvr-cost(5), and ends", NULL, NULL},
+    {0, "kv-codec", KVR_OPTION_TEXT, AT(codec), "LEVEL",
+        "packs the KV of a prompt for a link, unpacks it, prints ratio, rates and errors, and "
+        "ends; the prompt is the token_ids of the FILEs, or made up. With --calibrate, the cost "
+        "file tells of it",
+        NULL, kvr_codec_level_names},
     {'n', "tokens", KVR_OPTION_COUNT, AT(tokens), "TOKENS",
-        "the prompt of --table, and the longest of --calibrate", "4096", NULL},
+        "the prompt of --table and --kv-codec, and the longest of --calibrate", "4096", NULL},
     {0, "repeats", KVR_OPTION_COUNT, AT(repeats), "N",
         "times that each measurement is made after one that does not count; the fastest counts",
         "2", NULL},
@@ -97,6 +103,7 @@ static const struct kvr_program program = {
         "kvr-prefill --table --model 1b -n 1024\n"
         "mkfifo loop; kvr-match -w 1 --loop loop trace.jsonl | kvr-route | tee loop | kvr-prefill\n"
         "kvr-prefill --calibrate > cost.json && kvr-route --cost cost.json -w 4 trace.jsonl\n"
+        "kvr-prefill --kv-codec medium --model 1b -n 512\n"
         "kvr-prefill --smoke --tap --seconds 60 --expect 500\n",
 };
 
@@ -448,6 +455,71 @@ static enum kvr_status run_smoke(struct prefill *prefill, struct kvr_error *erro
     return status;
 }
 
+/* The token_ids of the inputs in a row, --tokens of them at most; numbers without any. */
+static enum kvr_status read_prompt(
+    struct prefill *prefill, uint32_t *count, struct kvr_error *error)
+{
+    uint32_t most = (uint32_t)prefill->settings.tokens;
+    uint32_t *tokens = kvr_grow(prefill->tokens, &prefill->token_size, most, sizeof *tokens);
+
+    if (!tokens)
+        return kvr_error_memory(error);
+    prefill->tokens = tokens;
+    *count = prefill->tool.operand_count > 0 ? 0 : most;
+    for (uint32_t i = 0; i < *count; i++)
+        tokens[i] = (uint32_t)(kvr_mix64(i) % prefill->bench.shape->vocabulary);
+    while (*count < most && tool_next(&prefill->tool) == TOOL_LINE) {
+        struct kvr_value ids = kvr_line_get(&prefill->tool.line, KVR_NAME_TOKEN_IDS);
+        if (ids.type != KVR_ARRAY)
+            continue;
+        uint64_t *given =
+            kvr_grow(prefill->given, &prefill->given_size, kvr_value_u64s_room(ids), sizeof *given);
+        if (!given)
+            return kvr_error_memory(error);
+        prefill->given = given;
+        ptrdiff_t found = kvr_value_u64s(ids, given);
+        for (ptrdiff_t i = 0; i < found && *count < most; i++)
+            tokens[(*count)++] = (uint32_t)(given[i] % prefill->bench.shape->vocabulary);
+    }
+    return *count >= 2 ? KVR_OK
+                       : kvr_error_set(error, KVR_BAD_INPUT, "the files have no 'token_ids'");
+}
+
+/* Appends what the codec does, as an object. */
+static enum kvr_status measure_codec(struct prefill *prefill, struct kvr_error *error)
+{
+    const struct kvr_codec_level *level;
+    struct kvr_codec_measure measured;
+    uint32_t count = 0;
+
+    enum kvr_status status = kvr_codec_level_find(prefill->settings.codec, &level, error);
+    if (status == KVR_OK)
+        status = read_prompt(prefill, &count, error);
+    if (status == KVR_OK)
+        status =
+            kvr_measure_codec(&prefill->bench, prefill->tokens, count, level, &measured, error);
+    if (status == KVR_OK)
+        kvr_codec_measure_write(&measured, level->name, &prefill->bench, &prefill->tool.out.buffer);
+    return status;
+}
+
+/* A cost file, with what the codec does in its description where that is asked for. */
+static enum kvr_status calibrate(struct prefill *prefill, struct kvr_error *error)
+{
+    static const char end[] = "}}\n";
+    struct kvr_buffer *out = &prefill->tool.out.buffer;
+    enum kvr_status status =
+        kvr_measure_cost(&prefill->bench, (uint32_t)prefill->settings.tokens, out, error);
+
+    if (status != KVR_OK || !prefill->settings.codec)
+        return status;
+    out->length -= sizeof end - 1;
+    kvr_buffer_append_text(out, ",\"kv_codec\":");
+    status = measure_codec(prefill, error);
+    kvr_buffer_append_text(out, end);
+    return status;
+}
+
 static enum kvr_status measure(struct prefill *prefill, struct kvr_error *error)
 {
     const struct settings *settings = &prefill->settings;
@@ -464,7 +536,14 @@ static enum kvr_status measure(struct prefill *prefill, struct kvr_error *error)
     if (status == KVR_OK && settings->table)
         status = kvr_measure_table(&prefill->bench, (uint32_t)settings->tokens, out, error);
     if (status == KVR_OK && settings->calibrate)
-        status = kvr_measure_cost(&prefill->bench, (uint32_t)settings->tokens, out, error);
+        status = calibrate(prefill, error);
+    if (status == KVR_OK && settings->codec && !settings->calibrate) {
+        kvr_buffer_append_text(out, "{\"kv_codec\":");
+        status = measure_codec(prefill, error);
+        kvr_buffer_append_text(out, "}\n");
+    }
+    if (status != KVR_OK)
+        kvr_buffer_clear(out);
     return status;
 }
 
@@ -476,10 +555,11 @@ static int prefill_main(struct prefill *prefill)
 
     if (settings->block_size == 0 || settings->block_size > UINT32_MAX / 2)
         status = kvr_error_set(&error, KVR_BAD_USAGE, "--block-size is out of range");
-    else if (settings->table + settings->calibrate + settings->smoke > 1)
-        status = kvr_error_set(
-            &error, KVR_BAD_USAGE, "--table, --calibrate and --smoke exclude each other");
-    else if (settings->table || settings->calibrate || settings->smoke) {
+    else if (settings->table + settings->calibrate + settings->smoke > 1 ||
+             (settings->codec && (settings->table || settings->smoke)))
+        status = kvr_error_set(&error, KVR_BAD_USAGE,
+            "--table, --calibrate, --kv-codec and --smoke exclude each other");
+    else if (settings->table || settings->calibrate || settings->codec || settings->smoke) {
         status = measure(prefill, &error);
         prefill->tool.out.whole = prefill->tool.out.buffer.length;
     } else {

@@ -2,6 +2,7 @@
  * kvr-route: reads request lines, decides which worker gets each, and adds `route`. The decisions
  * are libkvr/route's; here are the options and the loop over lines.
  */
+#include "cmd/routing.h"
 #include "cmd/tool.h"
 #include "cost/explain.h"
 #include "route/explain.h"
@@ -10,77 +11,42 @@
 #include <stdio.h>
 
 struct settings {
-    const char *workers, *policy, *link, *session;
-    const char *model, *gpu, *cost_file;
-    uint64_t block_size, seed, reject_priority, tokens, output_tokens;
-    bool escape, pull, explain, explain_cost;
-    double escape_abs, escape_rel, escape_share, slo_ttft_ms, slo_tbt_ms, compression;
-    double drain_ms, load_ttl_ms, lease_ms, mfu;
+    struct routing_settings routing;
+    const char *workers, *model, *gpu, *cost_file;
+    uint64_t block_size, tokens;
+    bool explain_cost;
+    double mfu;
 };
 
 #define AT(member) offsetof(struct settings, member)
 
 static const struct kvr_option routing_options[] = {
     TOOL_OPTION_WORKERS(struct settings),
-    {0, "policy", KVR_OPTION_TEXT, AT(policy), "CHAIN",
+    {0, "policy", KVR_OPTION_TEXT, AT(routing.policy), "CHAIN",
         "policies asked in turn, as 'session(ttl=10m) > cost'; 'list' lists them, 'help' tells all "
         "about them",
         KVR_ROUTE_DEFAULT_POLICY, KVR_ROUTE_POLICY_NAMES "|list|help|*"},
-    {0, "escape", KVR_OPTION_FLAG, AT(escape), NULL,
-        "refuses a choice whose load is above the least by both --escape-abs and --escape-rel",
-        NULL, NULL},
-    {0, "escape-abs", KVR_OPTION_REAL, AT(escape_abs), "REQUESTS", "the absolute part of the gate",
-        "8", NULL},
-    {0, "escape-rel", KVR_OPTION_REAL, AT(escape_rel), "FACTOR", "the relative part of the gate",
-        "1.5", NULL},
-    {0, "escape-share", KVR_OPTION_REAL, AT(escape_share), "FACTOR",
-        "with --escape, also refuses a worker with so many times its fair share of recent requests "
-        "while another idles",
-        "2", NULL},
-    {0, "slo-ttft", KVR_OPTION_TIME_MS, AT(slo_ttft_ms), "TIME",
+    ROUTING_OPTIONS_ESCAPE(struct settings),
+    {0, "slo-ttft", KVR_OPTION_TIME_MS, AT(routing.slo_ttft_ms), "TIME",
         "rejects a request whose predicted time to first token is longer; its own slo_ttft_ms "
         "comes "
         "first",
         NULL, NULL},
-    {0, "slo-tbt", KVR_OPTION_TIME_MS, AT(slo_tbt_ms), "TIME",
+    {0, "slo-tbt", KVR_OPTION_TIME_MS, AT(routing.slo_tbt_ms), "TIME",
         "rejects a request whose predicted time between tokens is longer", NULL, NULL},
-    {0, "reject-priority", KVR_OPTION_COUNT, AT(reject_priority), "N",
-        "never rejects requests of a higher priority", "0", NULL},
-    {0, "pull", KVR_OPTION_FLAG, AT(pull), NULL,
-        "fetches KV from a worker that holds more, where that takes less time than computing it",
-        NULL, NULL},
-    {0, "link", KVR_OPTION_TEXT, AT(link), "LINK",
-        "the link between workers: a name of kvr-cost(5) or a bandwidth as 12.5GB/s", "rdma-200",
-        kvr_link_names},
-    {0, "compression", KVR_OPTION_REAL, AT(compression), "FACTOR",
-        "how many times smaller KV is on that link (CacheGen: 3.5 to 4.3)", "1", NULL},
-    {0, "drain", KVR_OPTION_TIME_MS, AT(drain_ms), "TIME",
-        "a draining worker keeps its open sessions for so long", "60s", NULL},
-    {0, "load-ttl", KVR_OPTION_TIME_MS, AT(load_ttl_ms), "TIME", "a load line counts for so long",
-        "10s", NULL},
-    {0, "lease", KVR_OPTION_TIME_MS, AT(lease_ms), "TIME",
-        "a request whose done line never comes counts as load for so long", "10m", NULL},
-    {0, "output-tokens", KVR_OPTION_COUNT, AT(output_tokens), "TOKENS",
-        "stands for an output length that the line does not tell", "256", NULL},
-    {0, "session", KVR_OPTION_TEXT, AT(session), "EXPRESSION",
-        "where the session is; without it session, the conversation of chat_id, or user", NULL,
-        NULL},
+    ROUTING_OPTION_REJECT_PRIORITY(struct settings),
+    ROUTING_OPTION_PULL(struct settings),
+    ROUTING_OPTIONS_LINK(struct settings),
+    ROUTING_OPTIONS_PATIENCE(struct settings),
+    ROUTING_OPTION_OUTPUT_TOKENS(struct settings),
+    ROUTING_OPTION_SESSION(struct settings),
     TOOL_OPTION_BLOCK_SIZE(struct settings, "512"),
-    {0, "seed", KVR_OPTION_COUNT, AT(seed), "N", "for policies with chance", "1", NULL},
-    {0, "explain", KVR_OPTION_FLAG, AT(explain), NULL,
-        "adds route.candidates: every candidate's numbers", NULL, NULL},
+    ROUTING_OPTIONS_END(struct settings),
     {0},
 };
 
 static const struct kvr_option cost_options[] = {
-    {0, "model", KVR_OPTION_TEXT, AT(model), "MODEL", "the model, see kvr-cost(5)",
-        KVR_COST_DEFAULT_MODEL, kvr_model_names},
-    {0, "gpu", KVR_OPTION_TEXT, AT(gpu), "GPU", "a worker's GPUs, as h100 or 8xh100",
-        KVR_COST_DEFAULT_GPU, kvr_gpu_names},
-    {0, "mfu", KVR_OPTION_REAL, AT(mfu), "SHARE",
-        "share of the GPU's peak that a prefill reaches; 0: the preset's", "0", NULL},
-    {0, "cost", KVR_OPTION_TEXT, AT(cost_file), "FILE",
-        "a cost file, as kvr-prefill --calibrate writes it", NULL, "<file>"},
+    COST_OPTIONS(struct settings),
     {0, "explain-cost", KVR_OPTION_FLAG, AT(explain_cost), NULL,
         "prints what the cost model says of a prompt, and ends", NULL, NULL},
     {'n', "tokens", KVR_OPTION_COUNT, AT(tokens), "TOKENS", "the prompt of --explain-cost", "4096",
@@ -106,27 +72,10 @@ static enum kvr_status make_router(const struct settings *settings, const struct
     struct kvr_router **router, struct kvr_error *error)
 {
     struct kvr_router_options options = kvr_router_defaults();
-    enum kvr_status status = kvr_link_read(settings->link, &options.link, error);
+    enum kvr_status status = routing_read(&settings->routing, &options, error);
 
     if (status != KVR_OK)
         return status;
-    options.policy = settings->policy;
-    options.seed = settings->seed;
-    options.escape = settings->escape;
-    options.escape_abs = settings->escape_abs;
-    options.escape_rel = settings->escape_rel;
-    options.escape_share = settings->escape_share;
-    options.slo_ttft_ms = settings->slo_ttft_ms;
-    options.slo_tbt_ms = settings->slo_tbt_ms;
-    options.reject_priority =
-        settings->reject_priority > INT32_MAX ? INT32_MAX : (int32_t)settings->reject_priority;
-    options.pull = settings->pull;
-    options.compression = settings->compression;
-    options.default_output_tokens = (double)settings->output_tokens;
-    options.load_ttl_ms = settings->load_ttl_ms;
-    options.lease_ms = settings->lease_ms;
-    options.drain_ms = settings->drain_ms;
-    options.explain = settings->explain;
     return kvr_router_create(&options, cost, router, error);
 }
 
@@ -149,8 +98,9 @@ static enum kvr_status make_reader(const struct settings *settings, const struct
         .kv_bytes_per_token = cost->kv_bytes_per_token,
         .reads_blocks = kvr_router_reads_blocks(router),
     };
-    if (settings->session)
-        status = kvr_expression_create(&reader->session, settings->session, error);
+    if (settings->routing.session)
+        status =
+            kvr_expression_create(&reader->session.expression, settings->routing.session, error);
     if (status == KVR_OK && settings->workers)
         status = kvr_workers_each(settings->workers, add_worker, reader, error);
     return status;
@@ -222,7 +172,7 @@ int main(int argc, char **argv)
         return begun;
     enum kvr_status status = kvr_cost_settle(
         &cost, settings.model, settings.gpu, settings.mfu, settings.cost_file, &error);
-    if (status == KVR_OK && kvr_route_policies_text(settings.policy, &tool.out.buffer)) {
+    if (status == KVR_OK && kvr_route_policies_text(settings.routing.policy, &tool.out.buffer)) {
         tool.out.whole = tool.out.buffer.length;
         return tool_end(&tool);
     }
@@ -236,7 +186,7 @@ int main(int argc, char **argv)
     if (status == KVR_OK)
         status = make_reader(&settings, &cost, router, &reader, &error);
     if (status == KVR_OK)
-        route_lines(&tool, router, &reader, settings.explain);
+        route_lines(&tool, router, &reader, settings.routing.explain);
     else
         tool_fail(&tool, &error);
     kvr_route_reader_release(&reader);

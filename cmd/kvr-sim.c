@@ -2,6 +2,7 @@
  * kvr-sim: a virtual cluster of inference workers. The cluster is libkvr/sim's; here are the
  * options and three things to do with it: simulate lines, compare policies, sweep the rate.
  */
+#include "cmd/routing.h"
 #include "cmd/tool.h"
 #include "sim/plan.h"
 #include "sim/stage.h"
@@ -11,17 +12,14 @@
 #include <string.h>
 
 struct settings {
-    const char *workers, *engine, *policy, *link, *session, *compare, *sweep;
+    struct routing_settings routing;
+    const char *workers, *engine, *compare, *sweep;
     const char *model, *gpu, *cost_file;
     struct kvr_text_list tiers;
     struct kvr_capacity capacity;
     uint64_t block_size, engine_block, batch_tokens, batch_requests, retries, closed, decoders;
-    uint64_t output_tokens, seed, reject_priority;
-    double rate, load_every_ms, timeout_ms, slo_ttft_ms, slo_tbt_ms, slo_gap_ms, slo_share,
-        compression;
-    double escape_abs, escape_rel, escape_share, drain_ms, load_ttl_ms, lease_ms, mfu;
-    bool events, reject, escape, pull, explain, derive_sessions, json, summary, stream_kv,
-        cache_events;
+    double rate, load_every_ms, timeout_ms, slo_gap_ms, slo_share, mfu;
+    bool events, reject, derive_sessions, json, summary, stream_kv, cache_events;
 };
 
 #define AT(member) offsetof(struct settings, member)
@@ -49,25 +47,14 @@ static const struct kvr_option cluster_options[] = {
         NULL},
     {0, "batch-requests", KVR_OPTION_COUNT, AT(batch_requests), "N",
         "requests that run in one worker at most", "256", NULL},
-    {0, "link", KVR_OPTION_TEXT, AT(link), "LINK",
-        "the link between workers: a name of kvr-cost(5) or a bandwidth as 12.5GB/s", "rdma-200",
-        kvr_link_names},
-    {0, "compression", KVR_OPTION_REAL, AT(compression), "FACTOR",
-        "how many times smaller KV is on that link (CacheGen: 3.5 to 4.3)", "1", NULL},
+    ROUTING_OPTIONS_LINK(struct settings),
     {0, "stream-kv", KVR_OPTION_FLAG, AT(stream_kv), NULL,
         "KV leaves for the decode worker layer by layer while the prompt is computed, not when it "
         "is",
         NULL, NULL},
     {0, "retries", KVR_OPTION_COUNT, AT(retries), "N",
         "times that a request is decided again after its worker failed", "1", NULL},
-    {0, "model", KVR_OPTION_TEXT, AT(model), "MODEL", "the model, see kvr-cost(5)",
-        KVR_COST_DEFAULT_MODEL, kvr_model_names},
-    {0, "gpu", KVR_OPTION_TEXT, AT(gpu), "GPU", "a worker's GPUs, as h100 or 8xh100",
-        KVR_COST_DEFAULT_GPU, kvr_gpu_names},
-    {0, "mfu", KVR_OPTION_REAL, AT(mfu), "SHARE",
-        "share of the GPU's peak that a prefill reaches; 0: the preset's", "0", NULL},
-    {0, "cost", KVR_OPTION_TEXT, AT(cost_file), "FILE",
-        "a cost file, as kvr-prefill --calibrate writes it", NULL, "<file>"},
+    COST_OPTIONS(struct settings),
     {0},
 };
 
@@ -76,8 +63,7 @@ static const struct kvr_option load_options[] = {
         "1", NULL},
     {0, "closed", KVR_OPTION_COUNT, AT(closed), "N",
         "closed loop: the next request arrives when fewer than N are inside; 0: open", "0", NULL},
-    {0, "output-tokens", KVR_OPTION_COUNT, AT(output_tokens), "TOKENS",
-        "stands for an output length that the line does not tell", "256", NULL},
+    ROUTING_OPTION_OUTPUT_TOKENS(struct settings),
     TOOL_OPTION_BLOCK_SIZE(struct settings, "512"),
     {0, "derive-sessions", KVR_OPTION_FLAG, AT(derive_sessions), NULL,
         "adds `session` to lines that name none, from their block ids", NULL, NULL},
@@ -88,9 +74,9 @@ static const struct kvr_option load_options[] = {
         "guess "
         "from placements",
         NULL, NULL},
-    {0, "slo-ttft", KVR_OPTION_TIME_MS, AT(slo_ttft_ms), "TIME",
+    {0, "slo-ttft", KVR_OPTION_TIME_MS, AT(routing.slo_ttft_ms), "TIME",
         "goal for the time to first token, of goodput and of --reject", NULL, NULL},
-    {0, "slo-tbt", KVR_OPTION_TIME_MS, AT(slo_tbt_ms), "TIME",
+    {0, "slo-tbt", KVR_OPTION_TIME_MS, AT(routing.slo_tbt_ms), "TIME",
         "goal for a request's mean time between tokens", NULL, NULL},
     {0, "slo-gap", KVR_OPTION_TIME_MS, AT(slo_gap_ms), "TIME",
         "goal for the longest time between two of its tokens", NULL, NULL},
@@ -115,39 +101,17 @@ static const struct kvr_option output_options[] = {
 };
 
 static const struct kvr_option routing_options[] = {
-    {0, "policy", KVR_OPTION_TEXT, AT(policy), "CHAIN",
+    {0, "policy", KVR_OPTION_TEXT, AT(routing.policy), "CHAIN",
         "decides in process by this policy, see kvr-policies(7)", KVR_ROUTE_DEFAULT_POLICY,
         KVR_ROUTE_POLICY_NAMES "|*"},
     {0, "reject", KVR_OPTION_FLAG, AT(reject), NULL,
         "rejects what is predicted to miss --slo-ttft or --slo-tbt", NULL, NULL},
-    {0, "reject-priority", KVR_OPTION_COUNT, AT(reject_priority), "N",
-        "never rejects requests of a higher priority", "0", NULL},
-    {0, "escape", KVR_OPTION_FLAG, AT(escape), NULL,
-        "refuses a choice whose load is above the least by both --escape-abs and --escape-rel",
-        NULL, NULL},
-    {0, "escape-abs", KVR_OPTION_REAL, AT(escape_abs), "REQUESTS", "the absolute part of the gate",
-        "8", NULL},
-    {0, "escape-rel", KVR_OPTION_REAL, AT(escape_rel), "FACTOR", "the relative part of the gate",
-        "1.5", NULL},
-    {0, "escape-share", KVR_OPTION_REAL, AT(escape_share), "FACTOR",
-        "with --escape, also refuses a worker with so many times its fair share of recent requests "
-        "while another idles",
-        "2", NULL},
-    {0, "pull", KVR_OPTION_FLAG, AT(pull), NULL,
-        "fetches KV from a worker that holds more, where that takes less time than computing it",
-        NULL, NULL},
-    {0, "drain", KVR_OPTION_TIME_MS, AT(drain_ms), "TIME",
-        "a draining worker keeps its open sessions for so long", "60s", NULL},
-    {0, "load-ttl", KVR_OPTION_TIME_MS, AT(load_ttl_ms), "TIME", "a load line counts for so long",
-        "10s", NULL},
-    {0, "lease", KVR_OPTION_TIME_MS, AT(lease_ms), "TIME",
-        "a request whose done line never comes counts as load for so long", "10m", NULL},
-    {0, "session", KVR_OPTION_TEXT, AT(session), "EXPRESSION",
-        "where the session is; without it session, the conversation of chat_id, or user", NULL,
-        NULL},
-    {0, "seed", KVR_OPTION_COUNT, AT(seed), "N", "for policies with chance", "1", NULL},
-    {0, "explain", KVR_OPTION_FLAG, AT(explain), NULL,
-        "adds route.candidates: every candidate's numbers", NULL, NULL},
+    ROUTING_OPTION_REJECT_PRIORITY(struct settings),
+    ROUTING_OPTIONS_ESCAPE(struct settings),
+    ROUTING_OPTION_PULL(struct settings),
+    ROUTING_OPTIONS_PATIENCE(struct settings),
+    ROUTING_OPTION_SESSION(struct settings),
+    ROUTING_OPTIONS_END(struct settings),
     {0, "decision-timeout", KVR_OPTION_TIME_MS, AT(timeout_ms), "TIME",
         "waits so long for each answer of a pipeline", "10s", NULL},
     {0},
@@ -246,12 +210,12 @@ static enum kvr_status make_sim(struct setup *setup, struct kvr_error *error)
     if (status == KVR_OK)
         status = kvr_engine_read(settings->engine, &sim->engine, setup->engine_values, error);
     if (status == KVR_OK)
-        status = kvr_link_read(settings->link, &sim->link, error);
+        status = kvr_link_read(settings->routing.link, &sim->link, error);
     if (status == KVR_OK && settings->tiers.count > KVR_SIM_TIER_LIMIT)
         status = kvr_error_set(error, KVR_BAD_USAGE, "more than %d tiers", KVR_SIM_TIER_LIMIT);
     for (size_t i = 0; status == KVR_OK && i < settings->tiers.count; i++)
         status = read_tier(settings->tiers.items[i], sim->cost.kv_bytes_per_token,
-            settings->compression, &sim->tiers[i], error);
+            settings->routing.compression, &sim->tiers[i], error);
     if (status == KVR_OK && settings->engine_block > 1 << 30)
         status = kvr_error_set(error, KVR_BAD_USAGE, "--engine-block is out of range");
     if (status != KVR_OK)
@@ -261,16 +225,16 @@ static enum kvr_status make_sim(struct setup *setup, struct kvr_error *error)
     sim->batch_tokens = settings->batch_tokens;
     sim->batch_requests = settings->batch_requests;
     sim->tier_count = settings->tiers.count;
-    sim->compression = settings->compression;
+    sim->compression = settings->routing.compression;
     sim->streams_kv = settings->stream_kv;
     sim->retries = settings->retries > 1000 ? 1000 : (uint32_t)settings->retries;
     sim->load_every_ms = settings->load_every_ms;
     sim->interrupted = tool_interrupted;
-    sim->seed = settings->seed;
+    sim->seed = settings->routing.seed;
     return KVR_OK;
 }
 
-static void make_desk(struct setup *setup)
+static enum kvr_status make_desk(struct setup *setup, struct kvr_error *error)
 {
     const struct settings *settings = &setup->settings;
     struct kvr_router_options *router = &setup->desk.router;
@@ -279,24 +243,10 @@ static void make_desk(struct setup *setup)
     setup->desk.match = (struct kvr_match_options){.block_size = (uint32_t)settings->block_size,
         .kv_bytes_per_token = setup->sim.cost.kv_bytes_per_token};
     *router = kvr_router_defaults();
-    router->policy = settings->policy;
-    router->seed = settings->seed;
-    router->escape = settings->escape;
-    router->escape_abs = settings->escape_abs;
-    router->escape_rel = settings->escape_rel;
-    router->escape_share = settings->escape_share;
-    router->slo_ttft_ms = settings->reject ? settings->slo_ttft_ms : 0;
-    router->slo_tbt_ms = settings->reject ? settings->slo_tbt_ms : 0;
-    router->reject_priority =
-        settings->reject_priority > INT32_MAX ? INT32_MAX : (int32_t)settings->reject_priority;
-    router->pull = settings->pull;
-    router->link = setup->sim.link;
-    router->compression = settings->compression;
-    router->default_output_tokens = (double)settings->output_tokens;
-    router->load_ttl_ms = settings->load_ttl_ms;
-    router->lease_ms = settings->lease_ms;
-    router->drain_ms = settings->drain_ms;
-    router->explain = settings->explain;
+    enum kvr_status status = routing_read(&settings->routing, router, error);
+    if (!settings->reject)
+        router->slo_ttft_ms = router->slo_tbt_ms = 0; /* goals, no bounds */
+    return status;
 }
 
 static enum kvr_status make_setup(struct setup *setup, struct kvr_error *error)
@@ -308,22 +258,24 @@ static enum kvr_status make_setup(struct setup *setup, struct kvr_error *error)
         return kvr_error_set(error, KVR_BAD_USAGE, "--block-size is out of range");
     if (!(settings->rate >= 1e-6 && settings->rate <= 1e6))
         return kvr_error_set(error, KVR_BAD_USAGE, "--rate is from 1e-6 to 1e6");
-    if (settings->reject && !(settings->slo_ttft_ms > 0 || settings->slo_tbt_ms > 0))
+    if (settings->reject &&
+        !(settings->routing.slo_ttft_ms > 0 || settings->routing.slo_tbt_ms > 0))
         return kvr_error_set(error, KVR_BAD_USAGE, "--reject needs --slo-ttft or --slo-tbt");
-    if (settings->sweep && (settings->closed || !(settings->slo_ttft_ms > 0)))
+    if (settings->sweep && (settings->closed || !(settings->routing.slo_ttft_ms > 0)))
         return kvr_error_set(error, KVR_BAD_USAGE, "--sweep needs an open loop and --slo-ttft");
     if (setup->command && compares)
         return kvr_error_set(error, KVR_BAD_USAGE,
             "--compare, --sweep and --summary decide in process; no pipeline goes with them");
     enum kvr_status status = make_sim(setup, error);
+    if (status == KVR_OK)
+        status = make_desk(setup, error);
     if (status != KVR_OK)
         return status;
-    make_desk(setup);
     setup->reader.block_tokens = (uint32_t)settings->block_size;
-    setup->reader.default_output = settings->output_tokens;
+    setup->reader.default_output = settings->routing.output_tokens;
     setup->reader.derive_sessions = settings->derive_sessions;
-    if (settings->session)
-        status = kvr_expression_create(&setup->reader.session, settings->session, error);
+    if (settings->routing.session)
+        status = kvr_expression_create(&setup->reader.session, settings->routing.session, error);
     return status == KVR_OK ? kvr_sim_reader_init(&setup->reader, error) : status;
 }
 
@@ -460,7 +412,7 @@ static enum kvr_status simulate(struct setup *setup, struct kvr_error *error)
         .events = settings->events,
         .cache_events = settings->cache_events,
         .pace = {.rate = settings->rate, .closed = settings->closed},
-        .slo = {settings->slo_ttft_ms, settings->slo_tbt_ms, settings->slo_gap_ms},
+        .slo = {settings->routing.slo_ttft_ms, settings->routing.slo_tbt_ms, settings->slo_gap_ms},
     };
 
     enum kvr_status status =
@@ -483,11 +435,6 @@ static enum kvr_status join_trace(
     return kvr_sim_trace_change(to, worker, true, true, NAN, error);
 }
 
-static bool missing(struct kvr_value value)
-{
-    return value.type <= KVR_NULL;
-}
-
 static enum kvr_status take_study(
     struct setup *setup, const struct kvr_line *line, struct kvr_error *error)
 {
@@ -506,8 +453,9 @@ static enum kvr_status take_study(
     if (status == KVR_OK)
         status = kvr_sim_timestamp(line, &timestamp_ms, error);
     return status == KVR_OK
-               ? kvr_sim_trace_change(trace, &worker, !missing(kvr_line_get(line, KVR_NAME_ROLE)),
-                     !missing(kvr_line_get(line, KVR_NAME_WEIGHT)), timestamp_ms, error)
+               ? kvr_sim_trace_change(trace, &worker,
+                     !kvr_value_missing(kvr_line_get(line, KVR_NAME_ROLE)),
+                     !kvr_value_missing(kvr_line_get(line, KVR_NAME_WEIGHT)), timestamp_ms, error)
                : status;
 }
 
@@ -521,8 +469,9 @@ static enum kvr_status study(struct setup *setup, struct kvr_error *error)
             .reader = &setup->reader,
             .cache_events = settings->cache_events,
             .pace = {.rate = settings->rate, .closed = settings->closed},
-            .slo = {settings->slo_ttft_ms, settings->slo_tbt_ms, settings->slo_gap_ms}},
-        .policies = settings->compare ? settings->compare : settings->policy,
+            .slo = {settings->routing.slo_ttft_ms, settings->routing.slo_tbt_ms,
+                settings->slo_gap_ms}},
+        .policies = settings->compare ? settings->compare : settings->routing.policy,
         .several = settings->compare != NULL,
         .rates = settings->sweep,
         .slo_share = settings->slo_share,

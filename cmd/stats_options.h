@@ -2,8 +2,8 @@
 #ifndef KVR_CMD_STATS_OPTIONS_H
 #define KVR_CMD_STATS_OPTIONS_H
 
+#include "cmd/routing.h"
 #include "cmd/tool.h"
-#include "cost/cost.h"
 
 struct settings {
     uint64_t block_size, prefixes, worker_limit, group_limit, block_limit, session_limit,
@@ -44,15 +44,7 @@ static const struct kvr_option measure_options[] = {
 };
 
 static const struct kvr_option cost_options[] = {
-    {0, "model", KVR_OPTION_TEXT, AT(model), "MODEL",
-        "the model whose prefill time is saved, see kvr-cost(5)", KVR_COST_DEFAULT_MODEL,
-        kvr_model_names},
-    {0, "gpu", KVR_OPTION_TEXT, AT(gpu), "GPU", "a worker's GPUs, as h100 or 8xh100",
-        KVR_COST_DEFAULT_GPU, kvr_gpu_names},
-    {0, "mfu", KVR_OPTION_REAL, AT(mfu), "SHARE",
-        "share of the GPU's peak that a prefill reaches; 0: the preset's", "0", NULL},
-    {0, "cost", KVR_OPTION_TEXT, AT(cost_file), "FILE",
-        "a cost file, as kvr-prefill --calibrate writes it", NULL, "<file>"},
+    COST_OPTIONS(struct settings),
     {0},
 };
 

@@ -10,6 +10,7 @@
 #ifndef KVR_KERNELS_BACKEND_H
 #define KVR_KERNELS_BACKEND_H
 
+#include "kernels/kv_codec.h"
 #include "kernels/operations.h"
 #include "kernels/shape.h"
 
@@ -32,6 +33,12 @@ struct kvr_step {
 
 struct kvr_runner;
 
+/* Bytes a second, a copy of n bytes counted as n; 0: there is no such copy. */
+struct kvr_copy_rates {
+    double to_host, from_host; /* pinned memory of the host, over PCIe or what there is */
+    double on_device;
+};
+
 struct kvr_backend {
     const char *name;
     /* KVR_UNSUPPORTED where the machine lacks something, memory included. */
@@ -46,6 +53,22 @@ struct kvr_backend {
      * for MFU. 0 where it cannot be measured. */
     double (*matrix_flops)(struct kvr_runner *runner);
     double bound; /* normalised error of logits that another split may cause; 0: not a bit */
+    /* The first `tokens` tokens of a page table made small (kv_codec.h), at least 1, into *size
+     * bytes that the caller frees. */
+    enum kvr_status (*pack)(struct kvr_runner *runner, const uint32_t *page_table, uint32_t tokens,
+        const struct kvr_codec_level *level, uint8_t **bytes, size_t *size,
+        struct kvr_error *error);
+    /* The way back, into pages for at most max_tokens tokens; *tokens says how many there were.
+     * KVR_BAD_INPUT for damaged bytes: the pages hold anything then. */
+    enum kvr_status (*unpack)(struct kvr_runner *runner, const uint32_t *page_table,
+        uint32_t max_tokens, const uint8_t *bytes, size_t size, uint32_t *tokens,
+        struct kvr_error *error);
+    /* Pages as they are, out to the host's memory or in from it: host[count][layers][2][kv_heads]
+     * [page_tokens][head_dim] in bfloat16. */
+    enum kvr_status (*copy_pages)(struct kvr_runner *runner, const uint32_t *pages, uint32_t count,
+        void *host, bool out, struct kvr_error *error);
+    enum kvr_status (*copy_rates)(
+        struct kvr_runner *runner, struct kvr_copy_rates *rates, struct kvr_error *error);
 };
 
 extern const struct kvr_backend kvr_cpu_backend;

@@ -11,6 +11,7 @@
 #include "kernels/attention_tiled.h"
 #include "kernels/backend.h"
 #include "kernels/cpu_weights.h"
+#include "kernels/kv_pack.h"
 #include "kernels/measure.h"
 #include "kernels/weight.h"
 
@@ -383,5 +384,54 @@ struct kvr_kv *kvr_cpu_kv(struct kvr_runner *runner)
     return &runner->kv;
 }
 
-const struct kvr_backend kvr_cpu_backend = {
-    "cpu", cpu_create, cpu_destroy, cpu_run, cpu_device, cpu_matrix_flops, 0};
+static enum kvr_status cpu_pack(struct kvr_runner *runner, const uint32_t *page_table,
+    uint32_t tokens, const struct kvr_codec_level *level, uint8_t **bytes, size_t *size,
+    struct kvr_error *error)
+{
+    struct kvr_buffer packed = {0};
+    enum kvr_status status =
+        kvr_codec_pack(&runner->kv, page_table, tokens, level, runner->crew, &packed, error);
+
+    if (status != KVR_OK)
+        kvr_buffer_release(&packed);
+    *bytes = (uint8_t *)packed.data;
+    *size = packed.length;
+    return status;
+}
+
+static enum kvr_status cpu_unpack(struct kvr_runner *runner, const uint32_t *page_table,
+    uint32_t max_tokens, const uint8_t *bytes, size_t size, uint32_t *tokens,
+    struct kvr_error *error)
+{
+    return kvr_codec_unpack(
+        &runner->kv, page_table, max_tokens, bytes, size, runner->crew, tokens, error);
+}
+
+static enum kvr_status cpu_copy_pages(struct kvr_runner *runner, const uint32_t *pages,
+    uint32_t count, void *host, bool out, struct kvr_error *error)
+{
+    const struct kvr_kv *kv = &runner->kv;
+    size_t bytes = (size_t)2 * kv->kv_heads * kv->page_tokens * kv->head_dim * sizeof *kv->data;
+    char *place = host;
+
+    for (uint32_t i = 0; i < count; i++) {
+        if (pages[i] >= kv->pages)
+            return kvr_error_set(error, KVR_BAD_USAGE, "page %u is not in the pool", pages[i]);
+        for (uint32_t layer = 0; layer < kv->layers; layer++, place += bytes) {
+            char *page = (char *)kv->data + ((size_t)layer * kv->pages + pages[i]) * bytes;
+            memcpy(out ? place : page, out ? page : place, bytes);
+        }
+    }
+    return KVR_OK;
+}
+
+static enum kvr_status cpu_copy_rates(
+    struct kvr_runner *runner, struct kvr_copy_rates *rates, struct kvr_error *error)
+{
+    (void)runner;
+    *rates = (struct kvr_copy_rates){.on_device = kvr_measure_copy()};
+    return rates->on_device > 0 ? KVR_OK : kvr_error_memory(error);
+}
+
+const struct kvr_backend kvr_cpu_backend = {"cpu", cpu_create, cpu_destroy, cpu_run, cpu_device,
+    cpu_matrix_flops, 0, cpu_pack, cpu_unpack, cpu_copy_pages, cpu_copy_rates};

@@ -6,66 +6,14 @@
  *
  * Stands alone as a plug-in: it uses nothing of the library but its types.
  */
-#include "kernels/cuda_operations.h"
-#include "kernels/device.cuh"
+#include "kernels/cuda_runner.h"
 
 extern "C" {
-#include "kernels/backend.h"
 #include "kernels/weight.h"
 }
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <time.h>
-
-enum { CHUNK_ROWS = 2048, LOGITS_ROWS = 16 };
-
-struct device_layer {
-    uint16_t *attention_norm, *query_norm, *key_norm, *inner_norm, *qkv, *out, *gate_up, *down;
-};
-
-struct kvr_runner {
-    struct kvr_shape shape;
-    uint32_t pages, page_tokens;
-    cudaStream_t stream;
-    cublasHandle_t blas;
-    bool has_blas;
-    uint16_t *weights, *kv, *work; /* one allocation each */
-    struct device_layer *layers;
-    uint16_t *embedding, *logits_table, *final_norm;
-    uint16_t *residual, *normed, *qkv, *attended, *gate_up, *inner, *update;
-    float *turns, *logits;
-    uint32_t *numbers; /* tokens, positions, slots, last rows: CHUNK_ROWS each */
-    struct kvr_cuda_part *parts;
-    uint32_t *tables; /* of a chunk */
-    size_t table_room;
-    /* the host's side of the same */
-    uint32_t host_numbers[4][CHUNK_ROWS];
-    struct kvr_cuda_part host_parts[CHUNK_ROWS];
-    const struct kvr_step *steps[CHUNK_ROWS];
-    uint32_t *host_tables;
-    size_t host_table_room, table_used;
-    uint32_t rows, part_count;
-    cudaError_t failure;
-    char device[128];
-};
-
-static enum kvr_status fail(
-    struct kvr_error *error, enum kvr_status status, const char *text, const char *detail)
-{
-    if (error) {
-        error->status = status;
-        snprintf(error->text, sizeof error->text, "%s%s%s", text, *detail ? ": " : "", detail);
-    }
-    return status;
-}
-
-static void keep(struct kvr_runner *runner, cudaError_t result)
-{
-    if (runner->failure == cudaSuccess)
-        runner->failure = result;
-}
 
 /* Weights in the order of their places; while data is NULL only sizes are counted. */
 struct plan {
@@ -510,6 +458,7 @@ static const char *cuda_device(const struct kvr_runner *runner)
 
 extern "C" {
 extern const struct kvr_backend kvr_cuda_backend;
-const struct kvr_backend kvr_cuda_backend = {
-    "cuda", cuda_create, cuda_destroy, cuda_run, cuda_device, cuda_matrix_flops, 2e-2};
+const struct kvr_backend kvr_cuda_backend = {"cuda", cuda_create, cuda_destroy, cuda_run,
+    cuda_device, cuda_matrix_flops, 2e-2, kvr_cuda_pack, kvr_cuda_unpack, kvr_cuda_copy_pages,
+    kvr_cuda_copy_rates};
 }

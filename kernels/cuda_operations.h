@@ -6,6 +6,8 @@
 #ifndef KVR_KERNELS_CUDA_OPERATIONS_H
 #define KVR_KERNELS_CUDA_OPERATIONS_H
 
+#include "kernels/kv_codec.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -62,6 +64,26 @@ void kvr_cuda_swiglu(
 /* x[rows][hidden]; those rows that last_rows names: logits[count][vocabulary] in float. */
 void kvr_cuda_logits(kvr_stream stream, float *logits, const uint16_t *x, const uint32_t *last_rows,
     uint32_t count, const uint16_t *table, uint32_t vocabulary, uint32_t hidden);
+
+/* The first `tokens` tokens of a page table in pages of all layers: kv.layer is the first of
+ * `layers`, each of `pages` pages. bins: of the thirds of the layers. Head dims to KVR_CODEC_DIM.
+ */
+struct kvr_cuda_codec {
+    struct kvr_cuda_kv kv;
+    const uint32_t *page_table; /* the device's */
+    uint32_t layers, pages, tokens;
+    uint8_t bins[3];
+};
+
+/* Tiles first_tile and following (kv_codec.h), each into its room of room_bytes, a multiple of 4
+ * and at least kvr_codec_tile_room(); sizes[tiles] says how much it takes. */
+void kvr_cuda_codec_encode(kvr_stream stream, const struct kvr_cuda_codec *codec,
+    uint32_t first_tile, uint32_t tiles, uint8_t *rooms, size_t room_bytes, uint32_t *sizes);
+
+/* All tiles of a prefix back into the pages; tile i lies in bytes at begin[i] .. begin[i + 1], a
+ * multiple of 4. damaged[i] becomes 1 where it is none. */
+void kvr_cuda_codec_decode(kvr_stream stream, const struct kvr_cuda_codec *codec, uint32_t tiles,
+    const uint8_t *bytes, const uint64_t *begin, uint32_t *damaged);
 
 #ifdef __cplusplus
 }

@@ -118,6 +118,36 @@ static inline float __shfl_xor_sync(unsigned, float value, int distance)
     return result;
 }
 
+#define __syncwarp() cuda_host_warp_barrier("warp")
+
+static inline uint32_t __ballot_sync(unsigned, bool said)
+{
+    uint32_t all = 0;
+
+    *cuda_host_lane(threadIdx.x % 32) = said;
+    cuda_host_warp_barrier("ballot");
+    for (unsigned lane = 0; lane < 32; lane++)
+        all |= static_cast<uint32_t>(*cuda_host_lane(lane)) << lane;
+    cuda_host_warp_barrier("balloted");
+    return all;
+}
+
+static inline uint32_t __popc(uint32_t word)
+{
+    return static_cast<uint32_t>(__builtin_popcount(word));
+}
+
+static inline float __fmul_rn(float a, float b)
+{
+    return a * b;
+}
+
+static inline uint32_t atomicAdd(uint32_t *number, uint32_t added)
+{
+    *number += added;
+    return *number - added;
+}
+
 static inline double cuda_host_half(uint32_t pair, unsigned which)
 {
     return __uint_as_float((which ? pair >> 16 : pair & 0xffffu) << 16);
@@ -165,7 +195,7 @@ static inline void load_transposed(uint32_t (&b)[2], const uint16_t *row)
  * The part of the runtime and of cuBLAS that the backend uses. The device's memory is the
  * processor's, new memory is NaN, and streams do their work at once.
  */
-typedef int cudaError_t;
+typedef int cudaError_t, cudaMemcpyKind;
 typedef struct CUstream_st *cudaStream_t;
 typedef int cublasHandle_t, cublasStatus_t;
 enum {
@@ -173,6 +203,7 @@ enum {
     cudaFuncAttributeMaxDynamicSharedMemorySize = 8,
     cudaMemcpyHostToDevice = 1,
     cudaMemcpyDeviceToHost = 2,
+    cudaMemcpyDeviceToDevice = 3,
     CUBLAS_STATUS_SUCCESS = 0,
     CUBLAS_OP_N = 0,
     CUBLAS_OP_T = 1,
@@ -211,6 +242,27 @@ static inline cudaError_t cudaMemcpyAsync(
     return cudaSuccess;
 }
 
+static inline cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from,
+    size_t from_pitch, size_t width, size_t height, int, cudaStream_t)
+{
+    for (size_t i = 0; i < height; i++)
+        memcpy(static_cast<char *>(to) + i * to_pitch,
+            static_cast<const char *>(from) + i * from_pitch, width);
+    return cudaSuccess;
+}
+
+static inline cudaError_t cudaMallocHost(void **memory, size_t bytes)
+{
+    *memory = malloc(bytes);
+    return *memory ? cudaSuccess : 2;
+}
+
+static inline cudaError_t cudaFreeHost(void *memory)
+{
+    free(memory);
+    return cudaSuccess;
+}
+
 static inline cudaError_t cudaStreamCreate(cudaStream_t *stream)
 {
     *stream = nullptr;
@@ -245,7 +297,7 @@ static inline cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *propert
 
 static inline cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total)
 {
-    *free_bytes = *total = static_cast<size_t>(1) << 32;
+    *free_bytes = *total = static_cast<size_t>(1) << 28;
     return cudaSuccess;
 }
 

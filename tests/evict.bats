@@ -262,7 +262,8 @@ ROWS
 }
 
 @test "whichever allocation fails: a message and status 3, or the right answer, in every engine" {
-    "${CC:-cc}" -D_GNU_SOURCE -shared -fPIC -o fail.so "$DATA/fail_memory.c"
+    # shellcheck disable=SC2086
+    ${CC:-cc} -D_GNU_SOURCE -shared -fPIC -o fail.so "$DATA/fail_memory.c"
     LD_PRELOAD=$PWD/fail.so true || skip "this build takes no LD_PRELOAD"
     seq 1 30 | sed 's/.*/{"timestamp":&0,"hash_ids":[1,2&,3&],"input_length":1536,"output_length":600,"output_hash_ids":[9&],"user":"u&"}/' >lines
     for options in "" "--engine vllm --live 2" "--engine sglang(host-ratio=2)" "--engine lmcache" \
@@ -292,7 +293,7 @@ ROWS
     assert_equal "$(jq -c '[.requests, .hits, (.workers | length)]' <<<"$output")" '[20000,10000,10000]'
     run kvr-evict <<<'{"hash_ids":[1],"route":{"worker":""}}'
     assert_failure 1
-    assert_line "kvr-evict: stdin:1: a worker's name is empty"
+    assert_line "kvr-evict: stdin:1: member 'route.worker' is not a name"
     run kvr-evict --worker '' <<<'{}'
     assert_failure 2
 }

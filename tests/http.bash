@@ -14,10 +14,11 @@ mock() {
     port_of=$(head -n 1 "$out")
 }
 
-# wait_for COMMAND: until it succeeds, at most ten seconds.
+# wait_for COMMAND: until it succeeds, at most a minute: a test that waits for something to have
+# happened is as good on a slow machine as on a fast one.
 wait_for() {
-    local i
-    for ((i = 0; i < 200; i++)); do
+    local until=$((SECONDS + 60))
+    while ((SECONDS < until)); do
         eval "$1" >/dev/null 2>&1 && return 0
         sleep 0.05
     done
@@ -39,6 +40,11 @@ stop_all() {
 # count PORT NAME: a counter of a mock worker.
 count() {
     curl -s --noproxy '*' "http://127.0.0.1:$1/counts" | jq ".$2"
+}
+
+# release PORT: what a mock worker holds goes on.
+release() {
+    curl -s --noproxy '*' -o /dev/null "http://127.0.0.1:$1/release"
 }
 
 # free_port: a port where nobody listens.
@@ -65,7 +71,7 @@ raw() {
     python3 - "$@" <<'END'
 import socket, sys
 s = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
-s.settimeout(float(sys.argv[3]) if len(sys.argv) > 3 else 1)
+s.settimeout(float(sys.argv[3]) if len(sys.argv) > 3 else 30)
 s.sendall(sys.argv[2].encode().decode("unicode_escape").encode("latin-1"))
 try:
     while True:

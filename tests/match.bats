@@ -405,6 +405,26 @@ END
     assert_equal "$(grep -c 'NUL' <<<"$stderr")" 2
 }
 
+@test "every tool takes the same names of workers, escaped or not" {
+    long=$(printf 'x%.0s' {1..256})
+    for name in 3 '""' '"a\u0000b"' "\"$long\"" '{}'; do
+        for tool in "kvr-match -w w0" "kvr-evict" "kvr-evict --curve"; do
+            run $tool <<<"{\"hash_ids\":[1,2],\"input_length\":1024,\"route\":{\"worker\":$name}}"
+            assert_failure 1
+            assert_output --partial "stdin:1: member"
+            assert_output --partial "is not a name"
+        done
+    done
+    # the same name, written in two ways
+    run --separate-stderr kvr-evict --events <<'END'
+{"hash_ids":[1],"route":{"worker":"a\"b"}}
+{"hash_ids":[1],"route":{"worker":"\u0061\u0022b"}}
+END
+    assert_success
+    assert_equal "$(jq -c 'select(.cache).cache.hit' <<<"$output" | paste -sd,)" 0,512
+    assert_equal "$(jq -r 'select(.event).worker' <<<"$output")" 'a"b'
+}
+
 @test "a state that is no regular file is neither read nor replaced; a link stays one" {
     mkfifo fifo
     run timeout 10 kvr-match --state fifo <<<'{"hash_ids":[1]}'

@@ -125,6 +125,52 @@ counts() {
     assert [ -z "$(find . -name 'kvr-prefill-*')" ]
 }
 
+@test "the KV codec: ratio, rates and errors of KV that was computed, by level" {
+    for level in fine medium coarse; do
+        run kvr-prefill "${tiny[@]}" --kv-codec "$level" -n 400 --repeats 1
+        assert_success
+        echo "$output" >>measured
+    done
+    run jq -es 'map(.kv_codec) | map(.level) == ["fine", "medium", "coarse"]
+        and all(.tokens == 384 and .raw_bytes == 384 * 1536 and .logits.tokens == 16
+            and (.ratio * .bytes / .raw_bytes - 1 | fabs) < 1e-3
+            and .pack_mb_per_s > 0 and .unpack_mb_per_s > 0 and .error > 0 and .backend == "cpu")
+        and (.[0].ratio < .[1].ratio and .[1].ratio < .[2].ratio and .[1].ratio > 3)
+        and (.[0].error < .[1].error and .[1].error < .[2].error and .[0].error < 0.05)
+        and (.[0].logits.error < .[2].logits.error and .[0].logits.same_top >= 0.9)' measured
+    assert_success
+    # the same bytes on any number of threads, and any page size
+    for threads in 1 3; do
+        kvr-prefill "${tiny[@]}" --kv-codec coarse -n 400 --repeats 1 --threads "$threads" --page-size $((threads * 5)) |
+            jq -c '.kv_codec | [.bytes, .error, .logits]'
+    done >some
+    run bash -c 'sort -u some | wc -l'
+    assert_output 1
+}
+
+@test "the KV codec takes the tokens of files, and stands in a cost file" {
+    printf '%s\n' '{"input_length":3}' '{"token_ids":[5,6,7,8,9,10,11,12]}' '{"token_ids":[1,2,3,4]}' >lines
+    run kvr-prefill "${tiny[@]}" --kv-codec medium --repeats 1 lines
+    assert_success
+    run jq -c '.kv_codec | [.tokens, .logits.tokens]' <<<"$output"
+    assert_output '[9,3]'
+    run kvr-prefill "${tiny[@]}" --kv-codec medium <(echo '{"input_length":3}')
+    assert_equal "$status" 1
+    assert_output --partial "have no 'token_ids'"
+    kvr-prefill "${tiny[@]}" --calibrate --kv-codec fine -n 64 --repeats 1 >cost.json
+    run jq -e '.description.kv_codec.ratio > 1' cost.json
+    assert_success
+    run kvr-route --cost cost.json -w 2 <<<'{"input_length":1000}'
+    assert_success
+    run kvr-prefill "${tiny[@]}" --kv-codec fine -n 4000
+    assert_equal "$status" 2
+    assert_output --partial "see --capacity"
+    run kvr-prefill "${tiny[@]}" --kv-codec rough
+    assert_equal "$status" 2
+    run kvr-prefill "${tiny[@]}" --kv-codec fine --table
+    assert_equal "$status" 2
+}
+
 @test "smoke: the processor is tested, TAP is TAP, a missed rate fails" {
     run kvr-prefill --smoke --tap "${tiny[@]}" --seconds 0.1
     assert_success

@@ -38,9 +38,9 @@ teardown() {
 }
 
 @test "the time to the first token is that of the first content chunk" {
-    mock port --first 60 --gap 200 --tokens 3
+    mock port --first 60 --gap 1500 --tokens 3
     kvr-send --url "http://127.0.0.1:$port" --intervals <<<'{"messages":[{"role":"user","content":"hi"}]}' >out
-    run jq -c '.response | [.ttft_ms >= 60, .e2e_ms >= .ttft_ms + 200, (.itl_ms | length), .tpot_ms >= 100]' out
+    run jq -c '.response | [.ttft_ms >= 60, .e2e_ms >= .ttft_ms + 500, (.itl_ms | length), .tpot_ms >= 250]' out
     assert_output '[true,true,2,true]'
     kvr-send --url "http://127.0.0.1:$port" --no-stream <<<'{"prompt":"hi"}' >out
     run jq -c '.response | [.ttft_ms == .e2e_ms, .output_length]' out
@@ -48,32 +48,34 @@ teardown() {
 }
 
 @test "open loop: a slow answer does not hold back the next request" {
-    mock port --first 1000
+    mock port --hold
     for t in 0 20 40; do echo "{\"timestamp\":$((1000 + t)),\"prompt\":\"x\"}"; done >lines
-    run bash -c "time -p kvr-send --url http://127.0.0.1:$port lines"
-    assert_success
-    elapsed=$(sed -n 's/^real //p' <<<"$output")
-    assert_equal "$(jq -n "$elapsed < 2.5")" true
+    kvr-send --url "http://127.0.0.1:$port" lines >out &
+    wait_for "[ \"\$(count $port generations)\" = 3 ]" # and none of them is answered
+    assert [ ! -s out ]
+    release "$port"
+    wait $!
+    assert_equal "$(wc -l <out)" 3
 }
 
 @test "coordinated omission: waiting for room counts from when a request was due" {
     mock port --first 100
     for t in 0 0 0; do echo "{\"timestamp\":$t,\"prompt\":\"x\"}"; done |
         kvr-send -q --url "http://127.0.0.1:$port" --concurrency 1 >out
-    run jq -s -c 'map(.response) | [(.[2].ttft_ms >= 300), (.[2].late_ms >= 200), (.[0].late_ms < 150)]' out
+    run jq -s -c 'map(.response) | [(.[2].ttft_ms >= 299), (.[2].late_ms >= 199), (.[0].late_ms + 199 <= .[2].late_ms)]' out
     assert_output '[true,true,true]'
     run --separate-stderr kvr-send --url "http://127.0.0.1:$port" --concurrency 1 - < <(
         for t in 0 0; do echo "{\"timestamp\":$t,\"prompt\":\"x\"}"; done)
-    assert_regex "$stderr" '1 of 2 requests left more than 10 ms after they were due'
+    assert_regex "$stderr" '[12] of 2 requests left more than 10 ms after they were due'
 }
 
 @test "--speed and --rate set the pace" {
     mock port
-    for t in 0 1000 2000; do echo "{\"timestamp\":$t,\"prompt\":\"x\"}"; done >lines
-    run bash -c "time -p kvr-send --speed 20 --url http://127.0.0.1:$port lines"
-    assert_equal "$(jq -n "$(sed -n 's/^real //p' <<<"$output") | . > 0.09 and . < 1.9")" true
+    for t in 0 60000 120000; do echo "{\"timestamp\":$t,\"prompt\":\"x\"}"; done >lines
+    run bash -c "time -p kvr-send --speed 1200 --url http://127.0.0.1:$port lines"
+    assert_equal "$(jq -n "$(sed -n 's/^real //p' <<<"$output") | . > 0.09 and . < 60")" true
     run bash -c "time -p kvr-send --rate 10 --url http://127.0.0.1:$port lines"
-    assert_equal "$(jq -n "$(sed -n 's/^real //p' <<<"$output") | . > 0.19 and . < 1.9")" true
+    assert_equal "$(jq -n "$(sed -n 's/^real //p' <<<"$output") | . > 0.19 and . < 60")" true
 }
 
 @test "each line goes to its worker; without a url it is a bad line" {
@@ -122,7 +124,7 @@ END
 }
 
 @test "Ctrl-C ends with what was measured" {
-    mock port --first 5000
+    mock port --hold
     { echo '{"id":1,"timestamp":0,"prompt":"x"}'; echo '{"id":2,"timestamp":60000,"prompt":"x"}'; } >lines
     kvr-send -q --url "http://127.0.0.1:$port" lines >out &
     pid=$!

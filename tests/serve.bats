@@ -19,7 +19,7 @@ teardown() {
 ask() {
     local port=$1
     shift
-    curl -s -m 20 -o body -w '%{http_code} %header{x-kvr-worker} %header{x-kvr-reason}\n' --data-binary "${SENT:-$CHAT}" "$@" "http://127.0.0.1:$port/v1/chat/completions"
+    curl -s -m 60 -o body -w '%{http_code} %header{x-kvr-worker} %header{x-kvr-reason}\n' --data-binary "${SENT:-$CHAT}" "$@" "http://127.0.0.1:$port/v1/chat/completions"
 }
 
 @test "a chat goes to a worker and back, and the same prompt to the same worker" {
@@ -42,15 +42,15 @@ ask() {
 }
 
 @test "streams pass chunk by chunk, as they come" {
-    mock a --tokens 3 --gap 400
+    mock a --tokens 3 --hold
     serve port -w "a=http://127.0.0.1:$a"
-    curl -s -N -m 20 -d "$STREAM" "http://127.0.0.1:$port/v1/chat/completions" |
-        while read -r line; do if [ -n "$line" ]; then echo "$(date +%s%3N) $line"; fi; done >out
+    curl -s -N -m 60 -d "$STREAM" "http://127.0.0.1:$port/v1/chat/completions" >out &
+    wait_for "grep -q ' token' out" # the second is not even made before the first has come
+    assert_equal "$(grep -c ' token' out)" 1
+    release "$a"
+    wait $!
     assert_equal "$(grep -c ' token' out)" 3
-    assert_equal "$(tail -n 1 out | cut -d' ' -f2-)" 'data: [DONE]'
-    first=$(grep -m1 ' token' out | cut -d' ' -f1)
-    last=$(tail -n 1 out | cut -d' ' -f1)
-    assert_equal "$((last - first > 400))" 1
+    assert_equal "$(grep . out | tail -n 1)" 'data: [DONE]'
 }
 
 @test "every path of the interface; models are a union; others pass" {
@@ -267,10 +267,11 @@ ask() {
 }
 
 @test "a client that goes away cancels the worker's work at once" {
-    mock a --first 10000
+    mock a --hold
     serve port -w "a=http://127.0.0.1:$a" --log log
-    run curl -s -m 1 -d "$CHAT" "http://127.0.0.1:$port/v1/chat/completions"
-    assert_failure 28
+    curl -s -d "$CHAT" "http://127.0.0.1:$port/v1/chat/completions" &
+    wait_for "[ \"\$(count $a generations)\" = 1 ]"
+    kill $!
     wait_for "[ \"\$(count $a cancelled)\" = 1 ]"
     wait_for '[ -s log ]'
     assert_equal "$(jq -c '[.response.status, .response.error]' log)" '[499,"client gone"]'
@@ -281,11 +282,10 @@ ask() {
     a=$(free_port)
     serve port -w "a=http://127.0.0.1:$a,b=http://127.0.0.1:$b" --policy round-robin --health-every 0
     for _ in 1 2 3 4 5 6; do assert_regex "$(ask "$port")" '^200 b'; done
-    assert_equal "$(metric "$port" kvr_breaker_opened_total)" 1
+    assert_equal "$(($(metric "$port" kvr_breaker_opened_total) >= 1))" 1
     assert_equal "$(curl -s "http://127.0.0.1:$port/kvr/workers" | jq -r '.workers[0].breaker')" open
     "$BUILD/mock/mock-worker" "$a" >/dev/null 3>&- &
     echo $! >>pids
-    sleep 1.2
     wait_for "ask $port | grep -q '^200 a'"
     assert_equal "$(curl -s "http://127.0.0.1:$port/kvr/workers" | jq -r '.workers[0].breaker')" closed
 }
@@ -341,7 +341,7 @@ ask() {
 }
 
 @test "SIGTERM ends when what is under way has ended; a second generation takes over" {
-    mock a --first 800
+    mock a --hold
     port=$(free_port)
     serve _ -w "a=http://127.0.0.1:$a" --listen "$port"
     first=$SERVE_PID
@@ -350,9 +350,14 @@ ask() {
     wait_for "[ \"\$(count $a generations)\" = 1 ]"
     serve _ -w "a=http://127.0.0.1:$a" --listen "$port"
     kill "$first"
-    wait_for "! kill -0 $first"
+    # only the second one is asked once the first has let go of the port
+    wait_for "[ \"\$(grep -c ':$(printf %04X "$port") 00000000:0000 0A' /proc/net/tcp)\" = 1 ]"
+    kill -0 "$first" # it still has a request
+    assert_equal "$(curl -s -o /dev/null -w '%{http_code}' "http://127.0.0.1:$port/readyz")" 200
+    release "$a"
     wait $asker
     assert_regex "$(cat slow)" '^200'
+    wait_for "! kill -0 $first"
     assert_regex "$(ask "$port")" '^200'
 }
 
@@ -360,55 +365,76 @@ ask() {
     mock a --tokens 400000
     serve port -w "a=http://127.0.0.1:$a"
     python3 - "$port" "$STREAM" <<'END' &
-import socket, sys, time
+import os, socket, sys, time
 s = socket.socket()
 s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
 s.connect(("127.0.0.1", int(sys.argv[1])))
 b = sys.argv[2].encode()
 s.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(b) + b)
 s.recv(100)
-time.sleep(2)
+for _ in range(600):
+    if os.path.exists("seen"):
+        break
+    time.sleep(0.1)
 END
     reader=$!
-    sleep 1.5
-    rss=$(awk '/VmRSS/ {print $2}' "/proc/$SERVE_PID/status")
+    # Of the 30 MB that its worker has made, a quarter of a megabyte and a read are here.
+    wait_for "[ \"\$(metric $port kvr_connection_bytes)\" -ge 200000 ]"
+    for _ in 1 2 3 4 5 6 7 8 9 10; do metric "$port" kvr_connection_bytes; done >sizes
+    touch seen
     wait $reader
-    assert_equal "$((rss < 150000))" 1
+    assert_equal "$(sort -n sizes | tail -n 1 | jq '. < 2000000')" true
     assert_equal "$(curl -s -o /dev/null -w '%{http_code}' "http://127.0.0.1:$port/readyz")" 200
 }
 
 @test "a head that never ends and a body that never comes are let go" {
     mock a
     serve port -w "a=http://127.0.0.1:$a" --client-timeout 300ms
-    run raw "$port" 'POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n{' 5
+    run raw "$port" 'POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n{'
     assert_regex "${lines[0]}" '^HTTP/1.1 408 '
     assert_regex "$output" '<closed>$'
+    run raw "$port" 'POST /v1/completions HTTP/1.1\r\nHost: x\r\nX-'
+    assert_output '<closed>'
 }
 
 @test "half-open connections and 10,000 idle ones cost little, and others are served" {
     [ "$(ulimit -Hn)" -ge 15000 ] || skip "needs 15000 descriptors"
     mock a
     serve port -w "a=http://127.0.0.1:$a"
-    before=$(awk '/VmRSS/ {print $2}' "/proc/$SERVE_PID/status")
+    assert_regex "$(ask "$port")" '^200' # vocabularies and indexes are in memory from here on
+    before=$(awk '/RssAnon/ {print $2}' "/proc/$SERVE_PID/status")
     python3 - "$port" <<'END' &
-import resource, socket, sys, time
+import os, resource, socket, sys, time
 resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
 idle = []
 for i in range(10000):
     s = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
     if i % 2:
         s.sendall(b"GET /he")  # half a head
+    elif i % 10 == 0:
+        s.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\nX-Padding: %s\r\n\r\n" % (b"x" * 8000))
+        s.recv(100)  # asked once, and kept
     idle.append(s)
 open("opened", "w").write("yes")
-time.sleep(3)
+for _ in range(600):
+    if os.path.exists("seen"):
+        break
+    time.sleep(0.1)
 END
     holder=$!
     wait_for '[ -e opened ]'
     wait_for "[ \"\$(metric $port kvr_connections)\" -ge 10000 ]"
     assert_regex "$(ask "$port")" '^200'
-    after=$(awk '/VmRSS/ {print $2}' "/proc/$SERVE_PID/status")
+    # What a connection costs as the program counts it: under half a kilobyte, once those that have
+    # asked have given their buffers back.
+    wait_for "[ \"\$(metric $port kvr_connection_bytes)\" -le 5120000 ]"
+    after=$(awk '/RssAnon/ {print $2}' "/proc/$SERVE_PID/status")
+    connections=$(metric "$port" kvr_connections)
+    touch seen
     wait $holder
-    [[ $BUILD == */san ]] || assert_equal "$((after - before < 20000))" 1
+    assert_equal "$((connections >= 10000))" 1
+    # And as the system does, with much room for its moods: buffers of 16 kB would be 160 MB.
+    [[ $BUILD == */san ]] || assert_equal "$((after - before < 65536))" 1
     wait_for "[ \"\$(metric $port kvr_connections)\" -lt 10 ]"
 }
 
@@ -427,7 +453,7 @@ END
 }
 
 @test "early rejection is 429 with Retry-After; too many at once is 503" {
-    mock a --first 1500
+    mock a --hold
     serve port -w "a=http://127.0.0.1:$a" --slo-ttft 0.001ms
     run curl -s -i -d "$CHAT" "http://127.0.0.1:$port/v1/chat/completions"
     assert_output --partial 'HTTP/1.1 429 '
@@ -437,7 +463,8 @@ END
     asker=$!
     wait_for "[ \"\$(count $a generations)\" -ge 1 ]"
     assert_regex "$(cd / && curl -s -o /dev/null -w '%{http_code}' -d "$CHAT" "http://127.0.0.1:$port/v1/chat/completions")" '^503'
-    wait $asker || true
+    release "$a"
+    wait $asker
 }
 
 @test "placements of another replica's log are learned from -m" {
@@ -449,7 +476,7 @@ END
     wait_for '[ "$(wc -l <log)" = 2 ]'
     jq -c '.route.worker = "b"' log >other
     serve second -w "a=http://127.0.0.1:$a,b=http://127.0.0.1:$b" -m other
-    sleep 0.3
+    wait_for "[ \"\$(metric $second kvr_merged_lines_total)\" = 2 ]"
     assert_equal "$(ask "$second")" '200 b cache-match'
 }
 
@@ -482,7 +509,7 @@ END
 
 # pipeline VARIABLE WORKERS COMMAND: kvr-serve over a pipeline, once that answers.
 pipeline() {
-    serve "$1" -w "$2" --log log --decision-timeout 400ms -- "$3"
+    serve "$1" -w "$2" --log log --decision-timeout 3s -- "$3"
     local -n ready_port=$1
     wait_for "ask $ready_port | grep -qv ' fallback\$'"
 }
@@ -500,19 +527,22 @@ pipeline() {
 @test "the pipeline is killed: requests go on, it is started again and told its workers" {
     mock a
     pipeline port "a=http://127.0.0.1:$a" 'exec kvr-route'
+    restarts=$(metric "$port" kvr_pipeline_restarts_total)
     kill -9 "$(pgrep -P "$SERVE_PID")"
     for _ in 1 2 3; do assert_regex "$(ask "$port")" '^200 a'; done
     wait_for "ask $port | grep -q '^200 a load-fallback'"
-    assert_equal "$(metric "$port" kvr_pipeline_restarts_total)" 1
+    assert_equal "$(metric "$port" kvr_pipeline_restarts_total)" $((restarts + 1))
 }
 
 @test "the pipeline stalls: each request waits for the decision timeout only, then it is restarted" {
     mock a
     pipeline port "a=http://127.0.0.1:$a" 'exec kvr-route'
+    timeouts=$(metric "$port" kvr_decision_timeouts_total)
+    restarts=$(metric "$port" kvr_pipeline_restarts_total)
     kill -STOP "$(pgrep -P "$SERVE_PID")"
     assert_regex "$(ask "$port")" '^200 a fallback$'
-    assert_equal "$(metric "$port" kvr_decision_timeouts_total)" 1
-    wait_for "[ \"\$(metric $port kvr_pipeline_restarts_total)\" = 1 ]"
+    assert_equal "$(metric "$port" kvr_decision_timeouts_total)" $((timeouts + 1))
+    wait_for "[ \"\$(metric $port kvr_pipeline_restarts_total)\" -gt $restarts ]"
     wait_for "ask $port | grep -q '^200 a load-fallback'"
 }
 
@@ -527,10 +557,13 @@ pipeline() {
 
 @test "a pipeline that cannot be run: least loaded from the start, and the restarts grow rarer" {
     mock a
+    began=$(date +%s%3N)
     serve port -w "a=http://127.0.0.1:$a" -- 'exit 3'
     for _ in 1 2 3; do assert_regex "$(ask "$port")" '^200 a fallback$'; done
-    sleep 1
-    assert_equal "$(($(metric "$port" kvr_pipeline_restarts_total) <= 5))" 1
+    wait_for "[ \"\$(metric $port kvr_pipeline_restarts_total)\" -ge 3 ]"
+    restarts=$(metric "$port" kvr_pipeline_restarts_total)
+    # pauses of 0.1, 0.2, 0.4 ... seconds lie between them, whatever the machine's speed
+    assert_equal "$((100 * ((1 << restarts) - 1) <= $(date +%s%3N) - began + 1))" 1
 }
 
 @test "SIGTERM ends the pipeline's programs as well" {
@@ -543,11 +576,14 @@ pipeline() {
 }
 
 @test "two replicas share placements over a real Redis" {
-    command -v redis-server >/dev/null || skip "needs redis-server"
+    # Debian's server is this program under another name; the package that adds the name also
+    # starts a service, which no test should do to a machine
+    [ -x /usr/bin/redis-check-rdb ] || skip "needs redis-tools"
+    ln -s /usr/bin/redis-check-rdb redis-server
     mock a
     mock b
     redis=$(free_port)
-    redis-server --port "$redis" --bind 127.0.0.1 --save '' --dir . >/dev/null 2>&1 3>&- &
+    ./redis-server --port "$redis" --bind 127.0.0.1 --save '' --dir . >/dev/null 2>&1 3>&- &
     echo $! >>pids
     wait_for "redis-cli -p $redis ping"
     mkfifo others
@@ -558,12 +594,13 @@ pipeline() {
         while read -r line; do redis-cli -p "$redis" xadd placements '*' line "$line"; done >/dev/null 3>&- &
     (last=0; while kill -0 "$SERVE_PID"; do
         redis-cli -p "$redis" --json xread block 100 streams placements $last >read 2>/dev/null
-        jq -r '.[]? | .[1][]? | .[1][1]' read 2>/dev/null
-        next=$(jq -r '[.[]? | .[1][]? | .[0]] | last // empty' read 2>/dev/null)
+        jq -r '.placements[]? | .[1][1]' read 2>/dev/null
+        next=$(jq -r '.placements[-1]?[0] // empty' read 2>/dev/null)
         last=${next:-$last}
     done >others 2>/dev/null) 3>&- &
     serve second -w "$workers" -m others
     curl -s -o /dev/null -X POST "http://127.0.0.1:$first/kvr/workers/a/drain"
     assert_regex "$(ask "$first")" '^200 b'
-    wait_for "ask $second | grep -q '^200 b cache-match'"
+    wait_for "[ \"\$(metric $second kvr_merged_lines_total)\" -ge 1 ]"
+    assert_equal "$(ask "$second")" '200 b cache-match'
 }

@@ -384,6 +384,22 @@ PY
     iconv -f utf-8 -t utf-8 page.html > page # no name is cut inside a character
 }
 
+@test "one timestamp of the far future makes nothing late; a real pause is one" {
+    jq -nc 'range(100) | {input_length: 5, timestamp: (. * 1000)}' >good
+    sed '50s/"timestamp":49000/"timestamp":9990000000000/' good >wrong
+    run numbers '[.windows.late_lines, .windows.untimed_lines, .last_ms, .requests]' wrong
+    assert_output '[0,1,99000,100]'
+    run numbers '[.last_ms, .requests]' --brief wrong
+    assert_output '[99000,100]'
+    # a pause of a week, and a log of one line a week
+    jq -nc 'range(100) | {input_length: 5, timestamp: (. * 1000 + 604800000)}' >later
+    run numbers '[.windows.late_lines, .windows.untimed_lines, .last_ms]' good later
+    assert_output '[0,1,604899000]'
+    jq -nc 'range(20) | {input_length: 5, timestamp: (. * 604800000)}' >weekly
+    run numbers '[.windows.late_lines, .windows.untimed_lines, .last_ms]' weekly
+    assert_output '[0,1,11491200000]'
+}
+
 @test "what no line told is null, not 0" {
     printf '{"input_length":5,"timestamp":1,"route":{"worker":"w0"}}\n' > lines
     run numbers .metrics.outstanding_max lines

@@ -48,6 +48,7 @@ void kvr_evict_destroy(struct kvr_evict *evict)
     free(evict->lanes);
     kvr_u64_map_release(&evict->lane_numbers);
     kvr_buffer_release(&evict->events);
+    kvr_buffer_release(&evict->scratch);
     free(evict);
 }
 
@@ -59,13 +60,6 @@ void kvr_lane_release(struct kvr_lane *lane)
     free(lane->name);
     kvr_u64_map_release(&lane->tenants);
     memset(lane, 0, sizeof *lane);
-}
-
-static uint64_t name_hash(struct kvr_value value)
-{
-    bool quoted = value.type == KVR_STRING;
-
-    return XXH3_64bits(value.text + quoted, quoted ? value.length - 2 : value.length);
 }
 
 enum kvr_status kvr_lane_add(struct kvr_evict *evict, const char *name, size_t length,
@@ -91,28 +85,28 @@ enum kvr_status kvr_lane_add(struct kvr_evict *evict, const char *name, size_t l
     return KVR_OK;
 }
 
-/* The lane of a name as a line writes it (its JSON text, quotes and escapes left as they are). */
+/* The lane of the worker that a line's member names; where there is none, of setup.worker. */
 static enum kvr_status find_lane(struct kvr_evict *evict, struct kvr_value worker,
-    const struct kvr_capacity *capacity, struct kvr_lane **lane, struct kvr_error *error)
+    const char *member, const struct kvr_capacity *capacity, struct kvr_lane **lane,
+    struct kvr_error *error)
 {
-    bool is_new, quoted = worker.type == KVR_STRING;
-    struct kvr_value name = worker;
+    struct kvr_text name = {evict->setup.worker, strlen(evict->setup.worker)};
+    enum kvr_status status = KVR_OK;
+    bool is_new;
 
-    if (worker.type == KVR_ABSENT)
-        name = (struct kvr_value){evict->setup.worker, strlen(evict->setup.worker), KVR_NUMBER};
-    else if (worker.type != KVR_STRING && worker.type != KVR_NUMBER)
-        return kvr_error_set(error, KVR_BAD_INPUT, "a worker's name is not a string");
-    if (name.length == 2u * quoted)
-        return kvr_error_set(error, KVR_BAD_INPUT, "a worker's name is empty");
-    uint64_t *number = kvr_u64_map_insert(&evict->lane_numbers, name_hash(name), &is_new);
+    if (worker.type != KVR_ABSENT)
+        status = kvr_worker_name(worker, member, &evict->scratch, &name, error);
+    if (status != KVR_OK)
+        return status;
+    uint64_t hash = XXH3_64bits(name.text, name.length);
+    uint64_t *number = kvr_u64_map_insert(&evict->lane_numbers, hash, &is_new);
     if (!number)
         return kvr_error_memory(error);
     if (is_new) {
         *number = evict->lane_count;
-        enum kvr_status status = kvr_lane_add(evict, name.text + quoted,
-            quoted ? name.length - 2 : name.length, capacity, lane, error);
+        status = kvr_lane_add(evict, name.text, name.length, capacity, lane, error);
         if (status != KVR_OK)
-            kvr_u64_map_remove(&evict->lane_numbers, name_hash(name), NULL);
+            kvr_u64_map_remove(&evict->lane_numbers, hash, NULL);
         return status;
     }
     *lane = &evict->lanes[*number];
@@ -230,7 +224,7 @@ static enum kvr_status find_tenant(
     *tenant = 0;
     if (name.type == KVR_ABSENT || name.type == KVR_NULL)
         return KVR_OK;
-    const uint64_t *known = kvr_u64_map_find(&lane->tenants, name_hash(name));
+    const uint64_t *known = kvr_u64_map_find(&lane->tenants, kvr_value_identity(name));
     if (known) {
         *tenant = (uint16_t)*known;
         return KVR_OK;
@@ -241,7 +235,7 @@ static enum kvr_status find_tenant(
         kvr_block_cache_add_tenant(block_cache_of(lane), lane->other_share, tenant, error);
     if (status != KVR_OK)
         return status;
-    uint64_t *number = kvr_u64_map_insert(&lane->tenants, name_hash(name), &is_new);
+    uint64_t *number = kvr_u64_map_insert(&lane->tenants, kvr_value_identity(name), &is_new);
     if (!number)
         return kvr_error_memory(error);
     *number = *tenant;
@@ -258,7 +252,7 @@ static enum kvr_status lane_of_request(struct kvr_evict *evict, struct kvr_reque
     struct kvr_lane **lane, struct kvr_error *error)
 {
     const struct kvr_capacity none = {0};
-    enum kvr_status status = find_lane(evict, view->worker, &none, lane, error);
+    enum kvr_status status = find_lane(evict, view->worker, "route.worker", &none, lane, error);
 
     if (status == KVR_OK)
         status = kvr_lane_prepare(
@@ -364,7 +358,7 @@ static enum kvr_status act_on_pin(
             status = pin_lane(evict, &evict->lanes[i], line, unpin, error);
         return status;
     }
-    status = find_lane(evict, worker, &none, &lane, error);
+    status = find_lane(evict, worker, "worker", &none, &lane, error);
     return status == KVR_OK ? pin_lane(evict, lane, line, unpin, error) : status;
 }
 
@@ -377,8 +371,8 @@ static enum kvr_status act_on_worker(
 
     enum kvr_status status = kvr_worker_read(line, &scratch, &worker, error);
     if (status == KVR_OK)
-        status =
-            find_lane(evict, kvr_line_get(line, KVR_NAME_WORKER), &worker.capacity, &lane, error);
+        status = find_lane(
+            evict, kvr_line_get(line, KVR_NAME_WORKER), "worker", &worker.capacity, &lane, error);
     if (status == KVR_OK && !lane->cache && worker.capacity.amount)
         lane->capacity = worker.capacity;
     if (status == KVR_OK && lane->cache && worker.state == KVR_WORKER_DOWN) {

@@ -21,9 +21,8 @@ static void append_head(const struct kvr_lane_context *lane, const char *event)
 
     kvr_buffer_append_text(out, "{\"event\":\"");
     kvr_buffer_append_text(out, event);
-    kvr_buffer_append_text(out, "\",\"worker\":\"");
-    kvr_buffer_append_text(out, lane->name);
-    kvr_buffer_append_byte(out, '"');
+    kvr_buffer_append_text(out, "\",\"worker\":");
+    kvr_json_write_string(out, lane->name, strlen(lane->name));
 }
 
 static void append_tail(
@@ -124,9 +123,9 @@ void kvr_evict_write_free_queues(const struct kvr_evict *evict, struct kvr_buffe
         struct free_list list = {evict->reader, out, false};
         if (!lane->cache || !lane->cache->engine->walk_free)
             continue;
-        kvr_buffer_append_text(out, "{\"event\":\"free_queue\",\"worker\":\"");
-        kvr_buffer_append_text(out, lane->name);
-        kvr_buffer_append_text(out, "\",\"hash_ids\":[");
+        kvr_buffer_append_text(out, "{\"event\":\"free_queue\",\"worker\":");
+        kvr_json_write_string(out, lane->name, strlen(lane->name));
+        kvr_buffer_append_text(out, ",\"hash_ids\":[");
         kvr_cache_walk_free(lane->cache, append_free, &list);
         kvr_buffer_append_text(out, "],\"block_size\":");
         kvr_buffer_append_u64(out, lane->cache->block_tokens);

@@ -8,7 +8,7 @@
 /* What a sink needs; stays where it is while lanes move. */
 struct kvr_lane_context {
     struct kvr_evict *evict;
-    const char *name; /* JSON text without its quotes */
+    const char *name;
     uint32_t block_tokens;
 };
 
@@ -32,6 +32,7 @@ struct kvr_evict {
     size_t lane_count, lane_size;
     struct kvr_u64_map lane_numbers;
     struct kvr_buffer events;
+    struct kvr_buffer scratch; /* a worker's name, decoded */
 };
 
 enum kvr_status kvr_lane_add(struct kvr_evict *evict, const char *name, size_t length,

@@ -148,11 +148,6 @@ uint64_t kvr_matcher_learned(const struct kvr_matcher *matcher)
 
 /* ---- reading members ---- */
 
-static bool missing(struct kvr_value value)
-{
-    return value.type <= KVR_NULL;
-}
-
 static enum kvr_status wrong_type(const char *member, const char *kind, struct kvr_error *error)
 {
     return kvr_error_set(error, KVR_BAD_INPUT, "member '%s' is not %s", member, kind);
@@ -165,7 +160,7 @@ static enum kvr_status read_text(const struct kvr_line *line, enum kvr_name name
     struct kvr_value value = kvr_line_get(line, name);
 
     *text = (struct kvr_text){NULL, 0};
-    if (missing(value) || kvr_value_text(value, scratch, text))
+    if (kvr_value_missing(value) || kvr_value_text(value, scratch, text))
         return KVR_OK;
     return wrong_type(kvr_name_text(name), "a string", error);
 }
@@ -182,8 +177,8 @@ static enum kvr_status read_blocks(struct kvr_matcher *matcher, const struct kvr
     ptrdiff_t count;
 
     *blocks = (struct kvr_blocks){0};
-    *has_blocks = !missing(ids);
-    if (!missing(size) &&
+    *has_blocks = !kvr_value_missing(ids);
+    if (!kvr_value_missing(size) &&
         (!kvr_value_u64(size, &block_size) || !block_size || block_size > UINT32_MAX))
         return wrong_type("block_size", "a whole number above 0", error);
     if (!*has_blocks)
@@ -221,7 +216,7 @@ static enum kvr_status read_time(struct kvr_matcher *matcher, const struct kvr_l
     *time_ms = 0;
     if (!matcher->options.ttl_ms)
         return KVR_OK;
-    if (!missing(value)) {
+    if (!kvr_value_missing(value)) {
         if (!kvr_value_double(value, &number))
             return wrong_type("timestamp", "a number", error);
         matcher->has_time = true;
@@ -244,19 +239,21 @@ enum kvr_status kvr_match_read(struct kvr_matcher *matcher, const struct kvr_lin
 
     memset(request, 0, sizeof *request);
     request->input_tokens = UINT64_MAX;
-    if (!missing(input) && !kvr_value_u64(input, &request->input_tokens))
+    if (!kvr_value_missing(input) && !kvr_value_u64(input, &request->input_tokens))
         return wrong_type("input_length", "a whole number", error);
     status = read_time(matcher, line, &request->time_ms, error);
     if (status != KVR_OK)
         return status;
-    if (!missing(route)) {
+    if (!kvr_value_missing(route)) {
         if (route.type != KVR_OBJECT)
             return wrong_type("route", "an object", error);
         worker = kvr_value_get(route, "worker");
         request->routed = worker.type != KVR_ABSENT;
-        if (!missing(worker) && (!kvr_value_text(worker, &matcher->scratch, &request->worker) ||
-                                    !request->worker.length))
-            return wrong_type("route.worker", "a name", error);
+        if (!kvr_value_missing(worker))
+            status =
+                kvr_worker_name(worker, "route.worker", &matcher->scratch, &request->worker, error);
+        if (status != KVR_OK)
+            return status;
     }
     return read_blocks(matcher, line, &request->blocks, &request->has_blocks, error);
 }
@@ -419,7 +416,7 @@ static enum kvr_status medium_of(
 {
     struct kvr_value value = kvr_line_get(line, KVR_NAME_MEDIUM);
 
-    *given = !missing(value);
+    *given = !kvr_value_missing(value);
     *medium = KVR_MEDIUM_GPU;
     if (!*given)
         return KVR_OK;
@@ -442,9 +439,10 @@ static enum kvr_status cache_event(struct kvr_matcher *matcher, const struct kvr
     uint32_t worker;
     enum kvr_status status;
 
-    if (!kvr_value_text(kvr_line_get(line, KVR_NAME_WORKER), &matcher->scratch, &name))
-        return wrong_type("worker", "a name", error);
-    status = kvr_index_worker(matcher->index, name.text, name.length, &worker, error);
+    status = kvr_worker_name(
+        kvr_line_get(line, KVR_NAME_WORKER), "worker", &matcher->scratch, &name, error);
+    if (status == KVR_OK)
+        status = kvr_index_worker(matcher->index, name.text, name.length, &worker, error);
     if (status == KVR_OK)
         status = medium_of(line, &medium, &has_medium, error);
     if (status == KVR_OK && !stored && !removed) {

@@ -4,15 +4,13 @@
 #include "base/random.h"
 
 #include <math.h>
-#include <xxhash.h>
 
-enum { CONVERSATIONS_MOST = 1 << 20, WIRE_BITS = 53 };
+enum { WIRE_BITS = 53 };
 
 void kvr_request_reader_release(struct kvr_request_reader *reader)
 {
-    kvr_expression_destroy(reader->session);
+    kvr_session_reader_release(&reader->session);
     kvr_expression_destroy(reader->tenant);
-    kvr_u64_map_release(&reader->conversations);
     kvr_u64_map_release(&reader->namespaces);
     free(reader->ids);
     free(reader->output_ids);
@@ -22,23 +20,9 @@ void kvr_request_reader_release(struct kvr_request_reader *reader)
     memset(reader, 0, sizeof *reader);
 }
 
-static bool missing(struct kvr_value value)
-{
-    return value.type == KVR_ABSENT || value.type == KVR_NULL;
-}
-
 static enum kvr_status wrong_type(enum kvr_name name, const char *kind, struct kvr_error *error)
 {
     return kvr_error_set(error, KVR_BAD_INPUT, "member '%s' is not %s", kvr_name_text(name), kind);
-}
-
-/* Never 0; the number 7 and the string "7" are one. */
-static uint64_t hash_text(struct kvr_value value)
-{
-    bool quoted = value.type == KVR_STRING;
-    uint64_t hash = XXH3_64bits(value.text + quoted, quoted ? value.length - 2 : value.length);
-
-    return hash ? hash : 1;
 }
 
 static enum kvr_status read_u64(const struct kvr_line *line, enum kvr_name name, uint64_t most,
@@ -46,7 +30,7 @@ static enum kvr_status read_u64(const struct kvr_line *line, enum kvr_name name,
 {
     struct kvr_value value = kvr_line_get(line, name);
 
-    *given = !missing(value);
+    *given = !kvr_value_missing(value);
     if (*given && (!kvr_value_u64(value, number) || *number > most))
         return wrong_type(name, "a whole number in range", error);
     return KVR_OK;
@@ -58,7 +42,7 @@ static enum kvr_status read_ids(const struct kvr_line *line, enum kvr_name name,
     struct kvr_value value = kvr_line_get(line, name);
 
     *count = 0;
-    if (missing(value))
+    if (kvr_value_missing(value))
         return KVR_OK;
     if (value.type != KVR_ARRAY)
         return wrong_type(name, "an array of whole numbers", error);
@@ -89,7 +73,7 @@ static enum kvr_status keep_namespace_text(
     reader->namespace_texts = texts;
     for (int i = 0; i < NAMESPACE_NAMES; i++) {
         struct kvr_value value = kvr_line_get(line, namespace_names[i]);
-        if (missing(value))
+        if (kvr_value_missing(value))
             continue;
         kvr_buffer_append_format(&text, ",\"%s\":", kvr_name_text(namespace_names[i]));
         kvr_buffer_append(&text, value.text, value.length);
@@ -117,7 +101,7 @@ static enum kvr_status read_namespace(struct kvr_request_reader *reader,
 
     for (int i = 0; i < NAMESPACE_NAMES; i++) {
         struct kvr_value value = kvr_line_get(line, namespace_names[i]);
-        hash = kvr_mix64(hash + 1 + (missing(value) ? 0 : hash_text(value)));
+        hash = kvr_mix64(hash + 1 + kvr_value_identity(value));
     }
     uint64_t *known = kvr_u64_map_insert(&reader->namespaces, hash, &is_new);
     if (!known)
@@ -145,50 +129,6 @@ static void fold(uint64_t *ids, size_t count, uint64_t number)
         ids[i] = number << WIRE_BITS | (ids[i] > wire ? kvr_mix64(ids[i]) & wire : ids[i]);
 }
 
-/* As kvr-route does: the chat_id that began the chain of parent_chat_id stands for all of it. The
- * map is bounded; when it is full, conversations then open count as new. */
-static uint64_t conversation(struct kvr_request_reader *reader, const struct kvr_line *line)
-{
-    struct kvr_value parent = kvr_line_get(line, KVR_NAME_PARENT_CHAT_ID);
-    uint64_t own = hash_text(kvr_line_get(line, KVR_NAME_CHAT_ID)), first = own;
-    int64_t number;
-
-    if (missing(parent))
-        return own;
-    if (!kvr_value_i64(parent, &number) || number >= 0) {
-        const uint64_t *known = kvr_u64_map_find(&reader->conversations, hash_text(parent));
-        first = known ? *known : hash_text(parent);
-    }
-    if (reader->conversations.length >= CONVERSATIONS_MOST)
-        kvr_u64_map_clear(&reader->conversations);
-    uint64_t *slot = kvr_u64_map_insert(&reader->conversations, own, NULL);
-    if (slot)
-        *slot = first;
-    return first;
-}
-
-static enum kvr_status read_session(struct kvr_request_reader *reader, const struct kvr_line *line,
-    uint64_t *session, struct kvr_error *error)
-{
-    struct kvr_value value = kvr_line_get(line, KVR_NAME_SESSION);
-
-    *session = 0;
-    if (reader->session) {
-        enum kvr_status status = kvr_expression_evaluate(reader->session, line, &value, error);
-        if (status != KVR_OK)
-            return status;
-    } else if (missing(value)) {
-        if (!missing(kvr_line_get(line, KVR_NAME_CHAT_ID))) {
-            *session = conversation(reader, line);
-            return KVR_OK;
-        }
-        value = kvr_line_get(line, KVR_NAME_USER);
-    }
-    if (!missing(value))
-        *session = hash_text(value);
-    return KVR_OK;
-}
-
 static enum kvr_status read_numbers(struct kvr_request_reader *reader, const struct kvr_line *line,
     struct kvr_request_view *view, struct kvr_error *error)
 {
@@ -213,14 +153,14 @@ static enum kvr_status read_numbers(struct kvr_request_reader *reader, const str
     status = read_u64(line, KVR_NAME_OUTPUT_LENGTH, most, &request->output_tokens, &given, error);
     if (status != KVR_OK)
         return status;
-    view->has_time = !missing(time);
+    view->has_time = !kvr_value_missing(time);
     if (view->has_time &&
         (!kvr_value_double(time, &request->time_ms) || !isfinite(request->time_ms)))
         return wrong_type(KVR_NAME_TIMESTAMP, "a number", error);
     if (view->has_time)
         request->time_ms = kvr_stream_clock_follow(&reader->clock, request->time_ms);
     int64_t number = 0;
-    if (!missing(priority) &&
+    if (!kvr_value_missing(priority) &&
         (!kvr_value_i64(priority, &number) || number < INT32_MIN || number > INT32_MAX))
         return wrong_type(KVR_NAME_PRIORITY, "a whole number", error);
     request->priority = (int32_t)number;
@@ -246,7 +186,7 @@ enum kvr_status kvr_request_read(struct kvr_request_reader *reader, const struct
     if (status == KVR_OK)
         status = read_numbers(reader, line, view, error);
     if (status == KVR_OK && reader->wants_session)
-        status = read_session(reader, line, &view->tags.session, error);
+        status = kvr_session_read(&reader->session, line, &view->tags.session, error);
     if (status == KVR_OK && reader->tenant)
         status = kvr_expression_evaluate(reader->tenant, line, &view->tenant, error);
     if (status != KVR_OK)
@@ -255,8 +195,8 @@ enum kvr_status kvr_request_read(struct kvr_request_reader *reader, const struct
     fold(reader->output_ids, request->output_id_count, number);
     request->ids = reader->ids;
     request->output_ids = reader->output_ids;
-    view->has_blocks = !missing(kvr_line_get(line, KVR_NAME_HASH_IDS));
-    view->tags.identity = missing(id) ? 0 : hash_text(id);
+    view->has_blocks = !kvr_value_missing(kvr_line_get(line, KVR_NAME_HASH_IDS));
+    view->tags.identity = kvr_value_identity(id);
     if (route.type == KVR_OBJECT)
         view->worker = kvr_value_get(route, "worker");
     return KVR_OK;

@@ -12,20 +12,20 @@
 #include "base/clock.h"
 #include "base/u64_map.h"
 #include "cache/block_cache.h"
-#include "line/expression.h"
+#include "line/session.h"
 
 enum { KVR_NAMESPACES_MOST = 2047 };
 
 /* Zero it, fill in the options, release it at the end. */
 struct kvr_request_reader {
-    uint32_t block_tokens;          /* for lines without block_size */
-    struct kvr_expression *session; /* NULL: session, else chat_id's conversation, else user */
-    struct kvr_expression *tenant;  /* NULL: no tenants */
-    bool wants_session;             /* else sessions are not looked at */
+    uint32_t block_tokens; /* for lines without block_size */
+    struct kvr_session_reader session;
+    struct kvr_expression *tenant; /* NULL: no tenants */
+    bool wants_session;            /* else sessions are not looked at */
     /* private */
     uint64_t *ids, *output_ids;
     size_t id_size, output_id_size;
-    struct kvr_u64_map conversations, namespaces;
+    struct kvr_u64_map namespaces;
     struct kvr_stream_clock clock;
     char **namespace_texts; /* by number: ,"model":"x","lora":"y" as the lines write them */
     size_t namespace_text_count, namespace_text_size;

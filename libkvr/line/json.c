@@ -12,14 +12,19 @@ static inline const char *skip_space(const char *at)
     return at;
 }
 
-/* The byte after the string whose opening quote is at `at`. */
+/* The byte after the string whose opening quote is at `at`. The next quote ends it unless an odd
+ * number of backslashes stands before it: prompts are long and quotes in them few. */
 static const char *string_end(const char *at)
 {
-    for (at++; *at != '"'; at++) {
-        if (*at == '\\')
-            at++;
-    }
-    return at + 1;
+    const char *quote = at, *before;
+
+    do {
+        quote = rawmemchr(quote + 1, '"');
+        before = quote;
+        while (before[-1] == '\\')
+            before--;
+    } while ((quote - before) & 1);
+    return quote + 1;
 }
 
 static const char *value_end(const char *at)
@@ -29,7 +34,7 @@ static const char *value_end(const char *at)
     if (*at == '"')
         return string_end(at);
     if (*at != '{' && *at != '[') {
-        while (!strchr(",]} \t\r\n", *at))
+        while ((unsigned char)*at > ' ' && *at != ',' && *at != ']' && *at != '}')
             at++;
         return at;
     }

@@ -95,6 +95,12 @@ bool kvr_value_text(struct kvr_value value, struct kvr_buffer *scratch, struct k
 /* Whether a string value equals a plain C string, escapes decoded. */
 bool kvr_value_is(struct kvr_value value, const char *text);
 
+/* Null says as little as a member that is not there. */
+static inline bool kvr_value_missing(struct kvr_value value)
+{
+    return value.type <= KVR_NULL;
+}
+
 /* False for null, false and an absent value, as in jq. */
 static inline bool kvr_value_true(struct kvr_value value)
 {

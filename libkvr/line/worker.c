@@ -30,6 +30,25 @@ static bool read_text(
     return true;
 }
 
+static enum kvr_status check_name(struct kvr_text name, const char *member, struct kvr_error *error)
+{
+    if (name.length == 0)
+        return kvr_error_set(error, KVR_BAD_INPUT, "member '%s' is not a name", member);
+    if (name.length > KVR_WORKER_NAME_BYTES_MOST || memchr(name.text, '\0', name.length))
+        return kvr_error_set(error, KVR_BAD_INPUT,
+            "member '%s' is not a name of at most %d bytes without NUL", member,
+            KVR_WORKER_NAME_BYTES_MOST);
+    return KVR_OK;
+}
+
+enum kvr_status kvr_worker_name(struct kvr_value value, const char *member,
+    struct kvr_buffer *scratch, struct kvr_text *name, struct kvr_error *error)
+{
+    if (!kvr_value_text(value, scratch, name))
+        name->length = 0;
+    return check_name(*name, member, error);
+}
+
 static enum kvr_status read_capacity(
     struct kvr_value value, struct kvr_capacity *capacity, struct kvr_error *error)
 {
@@ -64,9 +83,12 @@ enum kvr_status kvr_worker_read(const struct kvr_line *line, struct kvr_buffer *
 
     memset(worker, 0, sizeof *worker);
     kvr_buffer_clear(scratch);
-    if (!read_text(kvr_line_get(line, KVR_NAME_WORKER), scratch, &name_start, &name_length) ||
-        name_length == 0)
-        return kvr_error_set(error, KVR_BAD_INPUT, "a worker line needs a 'worker' that is a name");
+    if (!read_text(kvr_line_get(line, KVR_NAME_WORKER), scratch, &name_start, &name_length))
+        name_start = name_length = 0;
+    enum kvr_status status =
+        check_name((struct kvr_text){scratch->data + name_start, name_length}, "worker", error);
+    if (status != KVR_OK)
+        return status;
     if (url.type != KVR_ABSENT && url.type != KVR_NULL &&
         !read_text(url, scratch, &url_start, &url_length))
         return kvr_error_set(error, KVR_BAD_INPUT, "member 'url' is not a string");

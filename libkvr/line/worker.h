@@ -23,6 +23,14 @@ struct kvr_worker_description {
     uint64_t block_size;          /* tokens; 0: not given */
 };
 
+enum { KVR_WORKER_NAME_BYTES_MOST = 255 };
+
+/* The name that a member holds: a string of 1 to KVR_WORKER_NAME_BYTES_MOST bytes without NUL, as
+ * kvr_value_text() gives it (scratch holds it where it had escapes). KVR_BAD_INPUT, naming the
+ * member, where it is none. */
+enum kvr_status kvr_worker_name(struct kvr_value value, const char *member,
+    struct kvr_buffer *scratch, struct kvr_text *name, struct kvr_error *error);
+
 /* Reads a line whose event is "worker". scratch holds decoded text. KVR_BAD_INPUT when a member has
  * the wrong type or no worker is named. */
 enum kvr_status kvr_worker_read(const struct kvr_line *line, struct kvr_buffer *scratch,

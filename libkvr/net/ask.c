@@ -1,13 +1,8 @@
 #include "net/ask.h"
 
-static bool missing(struct kvr_value value)
-{
-    return value.type <= KVR_NULL;
-}
-
 static void copy(const char *name, struct kvr_value value, struct kvr_buffer *body)
 {
-    if (missing(value))
+    if (kvr_value_missing(value))
         return;
     kvr_buffer_append_text(body, name);
     kvr_buffer_append(body, value.text, value.length);
@@ -36,7 +31,7 @@ enum kvr_status kvr_ask_write(const struct kvr_ask_options *options, const struc
     struct kvr_value output = kvr_line_get(line, KVR_NAME_OUTPUT_LENGTH);
     uint64_t max_tokens = options->max_tokens;
 
-    if (!missing(output) && !kvr_value_u64(output, &max_tokens))
+    if (!kvr_value_missing(output) && !kvr_value_u64(output, &max_tokens))
         return kvr_error_set(error, KVR_BAD_INPUT, "member 'output_length' is not a whole number");
     *path = "/v1/completions";
     kvr_buffer_append_byte(body, '{');
@@ -47,7 +42,7 @@ enum kvr_status kvr_ask_write(const struct kvr_ask_options *options, const struc
         *path = "/v1/chat/completions";
         copy("\"messages\":", messages, body);
         copy(",\"tools\":", kvr_line_get(line, KVR_NAME_TOOLS), body);
-    } else if (!missing(text)) {
+    } else if (!kvr_value_missing(text)) {
         copy("\"prompt\":", text, body);
     } else if (ids.type == KVR_ARRAY) {
         copy("\"prompt\":", ids, body);
@@ -55,7 +50,7 @@ enum kvr_status kvr_ask_write(const struct kvr_ask_options *options, const struc
         return kvr_error_set(error, KVR_BAD_INPUT,
             "nothing to send: no messages, prompt or token_ids (--synthesize makes prompts)");
     }
-    if (!missing(model)) {
+    if (!kvr_value_missing(model)) {
         copy(",\"model\":", model, body);
     } else if (options->model) {
         kvr_buffer_append_text(body, ",\"model\":");

@@ -2,6 +2,7 @@
 
 #include "base/buffer.h"
 #include "base/clock.h"
+#include "base/command.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -24,67 +25,25 @@ enum {
     SILENCE_MS = 1000,   /* nothing said for so long after a late decision: it hangs */
     BEGINNING_MS = 5000, /* its start may take so long: vocabularies are loaded */
     REAP_MS = 50,
+    LINGER_MS = 5,
 };
 
 struct kvr_pipe {
     struct kvr_pipe_options options;
     struct kvr_reactor *reactor;
     struct kvr_watch to, from, loop;
-    struct kvr_timer restart, reap, hang;
+    struct kvr_timer restart, reap, hang, linger;
     pid_t pid, dying; /* of the group that runs, of one that was killed and is not yet reaped */
     struct kvr_buffer out, in, back; /* to stdin, from stdout, to the FIFO */
     size_t out_sent, in_scanned, back_sent;
     double begun_ms, pause_ms;
-    bool heard; /* a line, since a decision was late */
+    bool heard;  /* a line, since a decision was late */
+    bool urgent; /* something in out is not to wait */
     uint64_t restarts;
-    char directory[64], fifo[80];
+    struct kvr_command_place place;
 };
 
 static void start(struct kvr_pipe *pipeline);
-
-static bool make_loop(struct kvr_pipe *pipeline)
-{
-    const char *temporary = getenv("TMPDIR");
-
-    if (!temporary || strlen(temporary) > 40)
-        temporary = "/tmp";
-    snprintf(pipeline->directory, sizeof pipeline->directory, "%s/kvr-serve-XXXXXX", temporary);
-    if (!mkdtemp(pipeline->directory)) {
-        pipeline->directory[0] = '\0';
-        return false;
-    }
-    snprintf(pipeline->fifo, sizeof pipeline->fifo, "%s/loop", pipeline->directory);
-    return true;
-}
-
-/* The programs beside this one are found first, so that an uninstalled build runs its own. */
-static void put_own_folder_first(void)
-{
-    char own[4096], path[8192];
-    ssize_t length = readlink("/proc/self/exe", own, sizeof own - 1);
-    const char *old = getenv("PATH");
-
-    if (length <= 0)
-        return;
-    own[length] = '\0';
-    char *slash = strrchr(own, '/');
-    if (slash)
-        *slash = '\0';
-    if (snprintf(path, sizeof path, "%s:%s", own, old ? old : "/usr/bin:/bin") < (int)sizeof path)
-        setenv("PATH", path, 1);
-}
-
-static void run_command(const struct kvr_pipe *pipeline, int in, int out)
-{
-    setpgid(0, 0);
-    signal(SIGPIPE, SIG_DFL);
-    dup2(in, STDIN_FILENO);
-    dup2(out, STDOUT_FILENO);
-    setenv("KVR_LOOP", pipeline->fifo, 1);
-    put_own_folder_first();
-    execl("/bin/sh", "sh", "-c", pipeline->options.command, (char *)NULL);
-    _exit(127);
-}
 
 /* Takes the killed group's shell off the process table, whenever it has ended. */
 static void reap(struct kvr_timer *timer)
@@ -101,10 +60,11 @@ static void reap(struct kvr_timer *timer)
 static void stop(struct kvr_pipe *pipeline)
 {
     kvr_reactor_stop(pipeline->reactor, &pipeline->hang);
+    kvr_reactor_stop(pipeline->reactor, &pipeline->linger);
     kvr_reactor_close(pipeline->reactor, &pipeline->to);
     kvr_reactor_close(pipeline->reactor, &pipeline->from);
     kvr_reactor_close(pipeline->reactor, &pipeline->loop);
-    unlink(pipeline->fifo);
+    unlink(pipeline->place.fifo);
     kvr_buffer_release(&pipeline->out);
     kvr_buffer_release(&pipeline->in);
     kvr_buffer_release(&pipeline->back);
@@ -176,41 +136,70 @@ static void loop_ready(struct kvr_watch *watch, unsigned events)
     write_some(pipeline, watch, &pipeline->back, &pipeline->back_sent);
 }
 
+/* A whole line or nothing. */
+static bool append_line(struct kvr_buffer *buffer, const char *text, size_t length)
+{
+    size_t before = buffer->length;
+
+    kvr_buffer_append(buffer, text, length);
+    kvr_buffer_append_byte(buffer, '\n');
+    if (!buffer->failed)
+        return true;
+    buffer->length = before;
+    buffer->failed = false;
+    return false;
+}
+
+static bool queue_line(struct kvr_pipe *pipeline, const char *text, size_t length)
+{
+    return pipeline->pid && pipeline->out.length - pipeline->out_sent + length <= OUT_LIMIT &&
+           append_line(&pipeline->out, text, length);
+}
+
 bool kvr_pipe_tell(struct kvr_pipe *pipeline, const char *text, size_t length)
 {
-    struct kvr_buffer *out = &pipeline->out;
-
-    if (!pipeline->pid || out->length - pipeline->out_sent + length > OUT_LIMIT)
+    if (!queue_line(pipeline, text, length))
         return false;
-    size_t before = out->length;
-    kvr_buffer_append(out, text, length);
-    kvr_buffer_append_byte(out, '\n');
-    if (out->failed) {
-        out->length = before;
-        out->failed = false;
-        return false;
-    }
-    /* A broken pipe shows itself to the reader of its output, outside of our caller. */
-    write_some(pipeline, &pipeline->to, out, &pipeline->out_sent);
+    pipeline->urgent = true;
     return true;
+}
+
+bool kvr_pipe_mention(struct kvr_pipe *pipeline, const char *text, size_t length)
+{
+    if (!queue_line(pipeline, text, length))
+        return false;
+    if (!pipeline->linger.place)
+        kvr_reactor_set(
+            pipeline->reactor, &pipeline->linger, pipeline->reactor->now_ms + LINGER_MS);
+    return true;
+}
+
+static void lingered(struct kvr_timer *timer)
+{
+    ((struct kvr_pipe *)((char *)timer - offsetof(struct kvr_pipe, linger)))->urgent = true;
 }
 
 /* Nobody may be reading it: then it fills up once, and what comes after is dropped. */
 void kvr_pipe_loop(struct kvr_pipe *pipeline, const char *text, size_t length)
 {
-    struct kvr_buffer *back = &pipeline->back;
+    if (pipeline->pid && pipeline->back.length - pipeline->back_sent + length <= LOOP_LIMIT)
+        append_line(&pipeline->back, text, length);
+}
 
-    if (!pipeline->pid || back->length - pipeline->back_sent + length > LOOP_LIMIT)
+void kvr_pipe_flush(struct kvr_pipe *pipeline)
+{
+    if (!pipeline->pid)
         return;
-    size_t before = back->length;
-    kvr_buffer_append(back, text, length);
-    kvr_buffer_append_byte(back, '\n');
-    if (back->failed) {
-        back->length = before;
-        back->failed = false;
+    /* What is full says when it has room. A broken pipe shows itself to the reader of its output.
+     */
+    if (pipeline->back.length && !(pipeline->loop.events & EPOLLOUT))
+        write_some(pipeline, &pipeline->loop, &pipeline->back, &pipeline->back_sent);
+    if (!pipeline->urgent)
         return;
-    }
-    write_some(pipeline, &pipeline->loop, back, &pipeline->back_sent);
+    pipeline->urgent = false;
+    kvr_reactor_stop(pipeline->reactor, &pipeline->linger);
+    if (pipeline->out.length && !(pipeline->to.events & EPOLLOUT))
+        write_some(pipeline, &pipeline->to, &pipeline->out, &pipeline->out_sent);
 }
 
 /* ---- reading ---- */
@@ -305,13 +294,13 @@ static void start(struct kvr_pipe *pipeline)
     int in[2] = {-1, -1}, back[2] = {-1, -1}, loop = -1;
 
     pipeline->begun_ms = kvr_clock_ms();
-    unlink(pipeline->fifo);
-    if (mkfifo(pipeline->fifo, 0600) == 0)
-        loop = open(pipeline->fifo, O_RDWR | O_NONBLOCK | O_CLOEXEC);
+    unlink(pipeline->place.fifo);
+    if (mkfifo(pipeline->place.fifo, 0600) == 0)
+        loop = open(pipeline->place.fifo, O_RDWR | O_NONBLOCK | O_CLOEXEC);
     bool made = loop >= 0 && pipe2(in, O_CLOEXEC) == 0 && pipe2(back, O_CLOEXEC) == 0;
     pipeline->pid = made ? fork() : -1;
     if (pipeline->pid == 0)
-        run_command(pipeline, in[0], back[1]);
+        kvr_command_run(&pipeline->place, pipeline->options.command, in[0], back[1]);
     if (in[0] >= 0)
         close(in[0]);
     if (back[1] >= 0)
@@ -359,8 +348,9 @@ enum kvr_status kvr_pipe_create(struct kvr_pipe **out, struct kvr_reactor *react
     pipeline->restart.due = restart;
     pipeline->reap.due = reap;
     pipeline->hang.due = hung;
+    pipeline->linger.due = lingered;
     pipeline->pause_ms = FIRST_PAUSE_MS;
-    if (!make_loop(pipeline)) {
+    if (!kvr_command_place_make(&pipeline->place, "kvr-serve")) {
         free(pipeline);
         return kvr_error_errno(error, KVR_IO, "cannot make a place for the pipeline's FIFO");
     }
@@ -377,6 +367,8 @@ void kvr_pipe_destroy(struct kvr_pipe *pipeline)
     if (!pipeline)
         return;
     kvr_reactor_stop(pipeline->reactor, &pipeline->restart);
+    pipeline->urgent = true;
+    kvr_pipe_flush(pipeline);
     kvr_reactor_close(pipeline->reactor, &pipeline->to);
     kvr_reactor_close(pipeline->reactor, &pipeline->loop);
     siginfo_t info = {0};
@@ -393,7 +385,7 @@ void kvr_pipe_destroy(struct kvr_pipe *pipeline)
     kvr_reactor_stop(pipeline->reactor, &pipeline->reap);
     if (pipeline->dying)
         waitpid(pipeline->dying, NULL, 0);
-    rmdir(pipeline->directory);
+    kvr_command_place_remove(&pipeline->place);
     free(pipeline);
 }
 

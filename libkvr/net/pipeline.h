@@ -33,10 +33,16 @@ enum kvr_status kvr_pipe_create(struct kvr_pipe **pipeline, struct kvr_reactor *
 /* Closes its input, gives it a second, kills what is left. */
 void kvr_pipe_destroy(struct kvr_pipe *pipeline);
 
-/* Sends a line (text has no newline). False: it is not there, or does not take more. */
+/* A line for it (text has no newline), sent by the next kvr_pipe_flush(). False: it is not there,
+ * or does not take more. */
 bool kvr_pipe_tell(struct kvr_pipe *pipeline, const char *text, size_t length);
-/* A placement, for the FIFO. */
+/* The same for a line that nobody waits for: it goes with the next one that is told, or after 5 ms.
+ * Each write wakes every program of the pipeline in turn, which costs more than the line itself. */
+bool kvr_pipe_mention(struct kvr_pipe *pipeline, const char *text, size_t length);
+/* A placement, for the FIFO; sent by the next flush, before what is told. */
 void kvr_pipe_loop(struct kvr_pipe *pipeline, const char *text, size_t length);
+/* Sends what has gathered; to be called before the reactor waits. */
+void kvr_pipe_flush(struct kvr_pipe *pipeline);
 
 /* A decision was not there in time. When nothing at all is said for a second after, it hangs, and
  * is ended. */

@@ -259,6 +259,8 @@ static void flush_log(struct kvr_serve *serve)
 
 enum kvr_status kvr_serve_step(struct kvr_serve *serve, double most_ms, struct kvr_error *error)
 {
+    if (serve->pipeline)
+        kvr_pipe_flush(serve->pipeline);
     if (!kvr_reactor_step(&serve->reactor, most_ms))
         return kvr_error_errno(error, KVR_IO, "cannot wait for events");
     flush_log(serve);

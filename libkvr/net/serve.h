@@ -11,7 +11,7 @@
  * (libmicrohttpd does not watch a suspended connection), messages that two readers could read
  * differently are refused (net/http.h), and a request costs a few system calls and little else.
  *
- * Memory: a connection that waits holds about half a kilobyte. Bodies are bounded one by one and
+ * Memory: a connection that waits holds a quarter of a kilobyte, no buffers. Bodies are bounded one by one and
  * together. A client that reads slowly holds its worker's stream back; it never gathers in here.
  */
 #ifndef KVR_NET_SERVE_H

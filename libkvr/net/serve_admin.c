@@ -198,6 +198,16 @@ static void write_gauge(struct kvr_buffer *out, const char *name, const char *ty
     kvr_gauge_line(out, name, NULL, NULL, value);
 }
 
+/* What the clients' connections take: themselves, and what waits in their buffers. */
+static size_t connection_bytes(const struct kvr_serve *serve)
+{
+    size_t bytes = 0;
+
+    for (const struct guest *guest = serve->guests; guest; guest = guest->next)
+        bytes += sizeof *guest + guest->in.capacity + guest->later.capacity + guest->out.capacity;
+    return bytes;
+}
+
 static void show_metrics(struct call *call)
 {
     struct kvr_serve *serve = call->serve;
@@ -206,6 +216,8 @@ static void show_metrics(struct call *call)
     kvr_buffer_clear(out);
     kvr_gauges_write(&serve->gauges, out);
     write_gauge(out, "kvr_connections", "gauge", (double)serve->guest_count);
+    write_gauge(out, "kvr_connection_bytes", "gauge", (double)connection_bytes(serve));
+    write_gauge(out, "kvr_merged_lines_total", "counter", (double)serve->merged_lines);
     write_gauge(out, "kvr_requests_in_flight", "gauge", (double)serve->call_count - 1);
     write_gauge(out, "kvr_buffered_bytes", "gauge", (double)serve->buffered_bytes);
     write_gauge(out, "kvr_breaker_opened_total", "counter", (double)serve->upstream.breaker_opened);

@@ -151,7 +151,11 @@ static void tell_done(struct call *call, unsigned status, double now_ms)
     kvr_buffer_append_text(out, ",\"response\":");
     kvr_answer_write(&call->answer, status, call->begun_ms, now_ms, NULL, out);
     kvr_buffer_append_text(out, "}}");
-    if (!out->failed)
+    if (out->failed)
+        return;
+    if (serve->pipeline)
+        kvr_pipe_mention(serve->pipeline, out->data, out->length);
+    else
         fleet_tell_line(serve, out->data, out->length);
 }
 

@@ -270,6 +270,7 @@ static void take_merged_line(struct kvr_serve *serve, const struct kvr_source_li
 
     if (!line->text || !line->length)
         return;
+    serve->merged_lines++;
     struct kvr_source_line source = *line;
     if (kvr_line_parse(&serve->line, &source, &error) != KVR_OK) {
         serve_say(serve, true, "%s:%lu: %s", line->file, (unsigned long)line->number, error.text);

@@ -6,11 +6,12 @@
 #include "net/serve_private.h"
 
 #include <errno.h>
+#include <math.h>
 #include <netinet/tcp.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { ACCEPT_AT_ONCE = 64, KEEP_BYTES = 16 * 1024 };
+enum { ACCEPT_AT_ONCE = 64, KEEP_BYTES = 16 * 1024, REST_MS = 1000 };
 
 static void ask(struct guest *guest)
 {
@@ -29,6 +30,21 @@ static void set_timeout(struct guest *guest, double after_ms)
     guest->deadline_ms = reactor->now_ms + after_ms;
     if (!guest->timer.place || guest->timer.due_ms > guest->deadline_ms)
         kvr_reactor_set(reactor, &guest->timer, guest->deadline_ms);
+}
+
+static double head_timeout_ms(const struct kvr_serve *serve)
+{
+    return fmin(SERVE_HEAD_TIMEOUT_MS, serve->options.client_timeout_ms);
+}
+
+/* It has no call: it reads its answer, sends its next head, or has nothing to say. */
+static void set_idle_timeout(struct guest *guest)
+{
+    bool unread = guest->out_sent < guest->out.length;
+
+    set_timeout(guest, unread             ? guest->serve->options.client_timeout_ms
+                       : guest->in.length ? head_timeout_ms(guest->serve)
+                                          : REST_MS);
 }
 
 void guest_drop(struct guest *guest)
@@ -57,6 +73,7 @@ void guest_drop(struct guest *guest)
 void guest_flush(struct guest *guest)
 {
     struct kvr_buffer *out = &guest->out;
+    bool wrote = false;
 
     if (guest->watch.descriptor < 0)
         return;
@@ -74,9 +91,12 @@ void guest_flush(struct guest *guest)
             return;
         }
         guest->out_sent += sent > 0 ? (size_t)sent : 0;
-        if (sent > 0)
-            set_timeout(guest, guest->serve->options.client_timeout_ms);
+        wrote |= sent > 0;
     }
+    if (wrote && guest->call)
+        set_timeout(guest, guest->serve->options.client_timeout_ms);
+    else if (wrote)
+        set_idle_timeout(guest);
     size_t left = out->length - guest->out_sent;
     if (!left) {
         out->length = guest->out_sent = 0;
@@ -178,6 +198,19 @@ static void begin_call(struct guest *guest)
     take_body(guest, guest->in.data + call->head.length, guest->in.length - call->head.length);
 }
 
+/* Whether a line has ended since the head was last looked at. A head that comes byte by byte is
+ * then read once a line and not once a byte. */
+static bool has_news(struct guest *guest)
+{
+    const struct kvr_buffer *in = &guest->in;
+
+    if (in->length >= KVR_HTTP_HEAD_BYTES ||
+        memchr(in->data + guest->in_seen, '\n', in->length - guest->in_seen))
+        return true;
+    guest->in_seen = in->length;
+    return false;
+}
+
 /* Requests one after the other out of what has come, until one has to wait. A call that is answered
  * inside comes back here through guest_call_ended(), which then leaves the next one to this loop.
  */
@@ -189,6 +222,8 @@ static void go_on(struct guest *guest)
         return;
     guest->busy = true;
     while (!guest->call && guest->watch.descriptor >= 0 && !guest->closing && guest->in.length) {
+        if (!has_news(guest))
+            break;
         struct call *call = call_new(guest->serve, guest);
         if (!call) {
             guest_drop(guest);
@@ -197,6 +232,7 @@ static void go_on(struct guest *guest)
         enum kvr_status status =
             kvr_http_request(&call->head, guest->in.data, guest->in.length, &error);
         if (status == KVR_END) {
+            guest->in_seen = guest->in.length;
             call->guest = NULL;
             call_free(call);
             break;
@@ -222,6 +258,8 @@ void guest_call_ended(struct guest *guest, bool keeps)
     guest->call = NULL;
     guest->closing |= !keeps;
     kvr_buffer_clear(&guest->in);
+    guest->in_seen = 0;
+    guest->rests = false;
     if (guest->later.length) {
         struct kvr_buffer empty = guest->in;
         guest->in = guest->later;
@@ -229,8 +267,7 @@ void guest_call_ended(struct guest *guest, bool keeps)
     } else if (guest->in.capacity > KEEP_BYTES) {
         kvr_buffer_release(&guest->in);
     }
-    set_timeout(guest, guest->out.length > guest->out_sent ? guest->serve->options.client_timeout_ms
-                                                           : SERVE_KEEP_TIMEOUT_MS);
+    set_idle_timeout(guest);
     if (guest->busy)
         return;
     guest_flush(guest);
@@ -253,7 +290,7 @@ static void take_bytes(struct guest *guest, const char *bytes, size_t length)
     }
     struct kvr_buffer *to = guest->call ? &guest->later : &guest->in;
     if (!guest->in.length && !guest->call)
-        set_timeout(guest, SERVE_HEAD_TIMEOUT_MS);
+        set_timeout(guest, head_timeout_ms(guest->serve));
     kvr_buffer_append(to, bytes, length);
     if (to->failed) {
         guest_drop(guest);
@@ -304,6 +341,13 @@ static void timed_out(struct kvr_timer *timer)
         kvr_reactor_set(&serve->reactor, timer, guest->deadline_ms);
     } else if (guest->call && guest->call->state != CALL_BODY && !unread) {
         set_timeout(guest, serve->options.client_timeout_ms); /* it waits for the worker */
+    } else if (!guest->call && !guest->in.length && !unread && !guest->rests) {
+        /* Nothing came at once: until something does, it needs no buffers. */
+        kvr_buffer_release(&guest->in);
+        kvr_buffer_release(&guest->later);
+        kvr_buffer_release(&guest->out);
+        guest->rests = true;
+        set_timeout(guest, SERVE_KEEP_TIMEOUT_MS);
     } else if (guest->call && guest->call->state == CALL_BODY) {
         guest->closing = true;
         call_refuse(guest->call, 408, "the body did not come");
@@ -356,7 +400,8 @@ void guest_accept(struct kvr_watch *watch, unsigned events)
             serve->guests->previous = guest;
         serve->guests = guest;
         serve->guest_count++;
-        set_timeout(guest, SERVE_HEAD_TIMEOUT_MS);
+        guest->rests = true; /* it has no buffers yet */
+        set_timeout(guest, head_timeout_ms(serve));
         if (!kvr_reactor_add(&serve->reactor, &guest->watch))
             guest_drop(guest);
     }

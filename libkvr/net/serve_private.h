@@ -34,10 +34,12 @@ struct guest {
     struct kvr_buffer later; /* what came behind the request under way */
     struct kvr_buffer out;
     size_t out_sent;
+    size_t in_seen; /* of in, without a whole head or a line that ends behind it */
     struct call *call;
     bool local;   /* it comes from this machine */
     bool closing; /* when out is written */
-    bool busy;    /* inside guest_go_on() */
+    bool busy;    /* inside go_on() */
+    bool rests;   /* it waits for a next request and holds no buffers */
 };
 
 enum call_state { CALL_BODY, CALL_DECIDING, CALL_WAITING, CALL_PROXYING };
@@ -117,6 +119,7 @@ struct kvr_serve {
     struct kvr_u64_map deciding; /* number → struct call *, for the pipeline */
     struct merged_input *merged;
     size_t merged_count;
+    uint64_t merged_lines;
     struct probe *probes;
     struct question *questions; /* for models, under way */
 };

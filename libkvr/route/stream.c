@@ -4,15 +4,11 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <xxhash.h>
-
-enum { CONVERSATION_LIMIT = 1 << 20 };
 
 void kvr_route_reader_release(struct kvr_route_reader *reader)
 {
-    kvr_expression_destroy(reader->session);
     kvr_buffer_release(&reader->scratch);
-    kvr_u64_map_release(&reader->conversations);
+    kvr_session_reader_release(&reader->session);
     free(reader->matches);
     free(reader->ids);
     memset(reader, 0, sizeof *reader);
@@ -23,25 +19,6 @@ static enum kvr_status wrong_type(const char *member, const char *kind, struct k
     return kvr_error_set(error, KVR_BAD_INPUT, "member '%s' is not %s", member, kind);
 }
 
-static bool missing(struct kvr_value value)
-{
-    return value.type == KVR_ABSENT || value.type == KVR_NULL;
-}
-
-/* A hash of a name as a line writes it, never 0; the number 7 and the string "7" are one. */
-static uint64_t hash_name(struct kvr_value value)
-{
-    const char *text = value.text;
-    size_t length = value.length;
-
-    if (value.type == KVR_STRING) {
-        text++;
-        length -= 2;
-    }
-    uint64_t hash = XXH3_64bits(text, length);
-    return hash ? hash : 1;
-}
-
 static enum kvr_status read_tokens(const struct kvr_line *line, enum kvr_name name,
     uint32_t *tokens, bool *given, struct kvr_error *error)
 {
@@ -49,7 +26,7 @@ static enum kvr_status read_tokens(const struct kvr_line *line, enum kvr_name na
     uint64_t number;
 
     *tokens = 0;
-    *given = !missing(value);
+    *given = !kvr_value_missing(value);
     if (!*given)
         return KVR_OK;
     if (!kvr_value_u64(value, &number))
@@ -64,7 +41,7 @@ static enum kvr_status read_number(const struct kvr_line *line, enum kvr_name na
     struct kvr_value value = kvr_line_get(line, name);
 
     *number = absent;
-    if (missing(value))
+    if (kvr_value_missing(value))
         return KVR_OK;
     return kvr_value_double(value, number) ? KVR_OK
                                            : wrong_type(kvr_name_text(name), "a number", error);
@@ -81,20 +58,15 @@ static enum kvr_status read_time(struct kvr_route_reader *reader, const struct k
     return status;
 }
 
-/* A string's text without copying where it has no escapes. */
-static bool text_of(struct kvr_route_reader *reader, struct kvr_value value, struct kvr_text *text)
-{
-    return kvr_value_text(value, &reader->scratch, text);
-}
-
 static enum kvr_status join(struct kvr_route_reader *reader, struct kvr_value name,
     uint32_t *worker, struct kvr_error *error)
 {
     struct kvr_text text;
 
-    if (!text_of(reader, name, &text) || text.length == 0)
-        return wrong_type("worker", "a name", error);
-    return kvr_fleet_join(reader->fleet, text.text, text.length, worker, error);
+    enum kvr_status status = kvr_worker_name(name, "worker", &reader->scratch, &text, error);
+    if (status == KVR_OK)
+        status = kvr_fleet_join(reader->fleet, text.text, text.length, worker, error);
+    return status;
 }
 
 static uint32_t below(struct kvr_value tiers, const char *medium)
@@ -141,7 +113,7 @@ static enum kvr_status read_matches(struct kvr_route_reader *reader, const struc
     struct kvr_cursor cursor;
     uint32_t count = 0;
 
-    if (missing(value))
+    if (kvr_value_missing(value))
         return KVR_OK;
     if (value.type != KVR_OBJECT)
         return wrong_type("match", "an object", error);
@@ -173,7 +145,7 @@ static enum kvr_status read_blocks(struct kvr_route_reader *reader, const struct
     struct kvr_value value = kvr_line_get(line, KVR_NAME_HASH_IDS);
     struct kvr_value messages = kvr_line_get(line, KVR_NAME_MESSAGES);
 
-    if (!missing(value)) {
+    if (!kvr_value_missing(value)) {
         uint64_t *grown =
             kvr_grow(reader->ids, &reader->id_capacity, kvr_value_u64s_room(value), sizeof *grown);
         if (!grown)
@@ -190,8 +162,8 @@ static enum kvr_status read_blocks(struct kvr_route_reader *reader, const struct
         struct kvr_value first, content;
         if (kvr_next_element(&cursor, &first) &&
             kvr_value_is(kvr_value_get(first, "role"), "system") &&
-            !missing(content = kvr_value_get(first, "content")))
-            request->system = hash_name(content);
+            !kvr_value_missing(content = kvr_value_get(first, "content")))
+            request->system = kvr_value_identity(content);
     }
     return KVR_OK;
 }
@@ -223,60 +195,6 @@ static uint32_t estimate_input(const struct kvr_line *line, uint32_t block_token
     return tokens > UINT32_MAX ? UINT32_MAX : (uint32_t)tokens;
 }
 
-/*
- * The conversation of a line without a session. In the Bailian traces every request has a chat_id
- * of its own and names the one it continues, so the first of the chain stands for all. The map is
- * bounded: when it is full it starts again, and conversations then open count as new.
- */
-static uint64_t conversation(struct kvr_route_reader *reader, const struct kvr_line *line)
-{
-    struct kvr_value chat = kvr_line_get(line, KVR_NAME_CHAT_ID);
-    struct kvr_value parent = kvr_line_get(line, KVR_NAME_PARENT_CHAT_ID);
-    uint64_t own = hash_name(chat), first = own;
-    int64_t number;
-
-    if (missing(parent))
-        return own;
-    if (!kvr_value_i64(parent, &number) || number >= 0) {
-        const uint64_t *known = kvr_u64_map_find(&reader->conversations, hash_name(parent));
-        first = known ? *known : hash_name(parent);
-    }
-    if (reader->conversations.length >= CONVERSATION_LIMIT)
-        kvr_u64_map_clear(&reader->conversations);
-    uint64_t *slot = kvr_u64_map_insert(&reader->conversations, own, NULL);
-    if (slot)
-        *slot = first;
-    return first;
-}
-
-/* Logs write "" for a user or a session that they do not know; those have nothing in common. */
-static bool names_nobody(struct kvr_value value)
-{
-    return missing(value) || (value.type == KVR_STRING && value.length == 2);
-}
-
-static enum kvr_status read_session(struct kvr_route_reader *reader, const struct kvr_line *line,
-    uint64_t *session, struct kvr_error *error)
-{
-    struct kvr_value value = kvr_line_get(line, KVR_NAME_SESSION);
-
-    *session = 0;
-    if (reader->session) {
-        enum kvr_status status = kvr_expression_evaluate(reader->session, line, &value, error);
-        if (status != KVR_OK)
-            return status;
-    } else if (names_nobody(value)) {
-        if (!names_nobody(kvr_line_get(line, KVR_NAME_CHAT_ID))) {
-            *session = conversation(reader, line);
-            return KVR_OK;
-        }
-        value = kvr_line_get(line, KVR_NAME_USER);
-    }
-    if (!names_nobody(value))
-        *session = hash_name(value);
-    return KVR_OK;
-}
-
 enum kvr_status kvr_route_read(struct kvr_route_reader *reader, const struct kvr_line *line,
     struct kvr_route_request *request, struct kvr_error *error)
 {
@@ -286,7 +204,7 @@ enum kvr_status kvr_route_read(struct kvr_route_reader *reader, const struct kvr
     bool given;
     int64_t number;
 
-    *request = (struct kvr_route_request){.id = missing(id) ? 0 : hash_name(id)};
+    *request = (struct kvr_route_request){.id = kvr_value_identity(id)};
     enum kvr_status status = read_time(reader, line, &request->now_ms, error);
     if (status == KVR_OK)
         status = read_tokens(line, KVR_NAME_BLOCK_SIZE, &block_tokens, &given, error);
@@ -302,12 +220,12 @@ enum kvr_status kvr_route_read(struct kvr_route_reader *reader, const struct kvr
         status = read_number(line, KVR_NAME_SLO_TTFT_MS, 0, &request->slo_ttft_ms, error);
     if (status != KVR_OK)
         return status;
-    if (!missing(priority)) {
+    if (!kvr_value_missing(priority)) {
         if (!kvr_value_i64(priority, &number) || number < INT32_MIN || number > INT32_MAX)
             return wrong_type("priority", "a whole number", error);
         request->priority = (int32_t)number;
     }
-    status = read_session(reader, line, &request->session, error);
+    status = kvr_session_read(&reader->session, line, &request->session, error);
     if (status == KVR_OK && reader->reads_blocks)
         status = read_blocks(reader, line, request, error);
     return status == KVR_OK ? read_matches(reader, line, request, error) : status;
@@ -322,9 +240,9 @@ enum kvr_status kvr_route_read_routed(struct kvr_route_reader *reader, const str
     enum kvr_status status = KVR_OK;
 
     *worker = *decode_worker = KVR_NO_WORKER;
-    if (!missing(name))
+    if (!kvr_value_missing(name))
         status = join(reader, name, worker, error);
-    if (status == KVR_OK && !missing(decode))
+    if (status == KVR_OK && !kvr_value_missing(decode))
         status = join(reader, decode, decode_worker, error);
     return status;
 }
@@ -402,14 +320,15 @@ enum kvr_status kvr_route_event(
         struct kvr_worker_description worker;
         status = kvr_worker_read(line, &reader->scratch, &worker, error);
         if (status == KVR_OK)
-            status = kvr_route_worker(reader, &worker, !missing(kvr_line_get(line, KVR_NAME_ROLE)),
-                !missing(kvr_line_get(line, KVR_NAME_WEIGHT)), error);
+            status = kvr_route_worker(reader, &worker,
+                !kvr_value_missing(kvr_line_get(line, KVR_NAME_ROLE)),
+                !kvr_value_missing(kvr_line_get(line, KVR_NAME_WEIGHT)), error);
     } else if (kvr_value_is(event, "load")) {
         status = read_load(reader, line, error);
     } else if (kvr_value_is(event, "done")) {
         struct kvr_value id = kvr_line_get(line, KVR_NAME_ID);
-        if (!missing(id))
-            kvr_fleet_done(reader->fleet, hash_name(id));
+        if (!kvr_value_missing(id))
+            kvr_fleet_done(reader->fleet, kvr_value_identity(id));
     }
     return status;
 }

@@ -6,22 +6,21 @@
 #define KVR_ROUTE_STREAM_H
 
 #include "base/clock.h"
-#include "line/expression.h"
+#include "line/session.h"
 #include "route/router.h"
 
 /* Reads requests; reused from line to line. Zero it, fill in the options, release it at the end. */
 struct kvr_route_reader {
     struct kvr_fleet *fleet;
-    uint32_t block_tokens;          /* for lines without block_size */
-    double kv_bytes_per_token;      /* for capacities in bytes; 0: unknown */
-    struct kvr_expression *session; /* --session; NULL: session, else the conversation (below) */
-    bool reads_blocks;              /* fill in block_ids and system */
+    uint32_t block_tokens;     /* for lines without block_size */
+    double kv_bytes_per_token; /* for capacities in bytes; 0: unknown */
+    struct kvr_session_reader session;
+    bool reads_blocks; /* fill in block_ids and system */
     /* private */
     struct kvr_buffer scratch;
     struct kvr_route_match *matches;
     uint64_t *ids;
     size_t match_capacity, id_capacity;
-    struct kvr_u64_map conversations; /* chat_id → the chat_id that its conversation began with */
     struct kvr_stream_clock clock;
 };
 
@@ -31,8 +30,7 @@ void kvr_route_reader_release(struct kvr_route_reader *reader);
  * Fills *request from a request line; what it points to is valid until the next call. Workers named
  * in `match` that nobody has announced join the fleet.
  *
- * session is the line's session, else the chat_id that began the conversation (chains of
- * parent_chat_id are followed), else user. input_tokens comes from input_length, else from the
+ * session is as line/session.h says. input_tokens comes from input_length, else from the
  * blocks, the token_ids, or the text at four bytes a token. KVR_BAD_INPUT where a member has the
  * wrong type.
  */

@@ -1,6 +1,7 @@
 #include "sim/child.h"
 
 #include "base/clock.h"
+#include "base/command.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -24,7 +25,7 @@ struct kvr_child {
     struct kvr_buffer in;         /* what has come and was not taken: from in_start on */
     size_t in_start, in_scanned;
     bool ended; /* its output is at its end */
-    char directory[64], fifo[80];
+    struct kvr_command_place place;
 };
 
 static bool set_flags(int descriptor)
@@ -35,53 +36,15 @@ static bool set_flags(int descriptor)
 
 static bool make_loop(struct kvr_child *child)
 {
-    const char *temporary = getenv("TMPDIR");
-
-    if (!temporary || strlen(temporary) > 40)
-        temporary = "/tmp";
-    snprintf(child->directory, sizeof child->directory, "%s/kvr-sim-XXXXXX", temporary);
-    if (!mkdtemp(child->directory)) {
-        child->directory[0] = '\0';
+    if (!kvr_command_place_make(&child->place, "kvr-sim"))
         return false;
-    }
-    snprintf(child->fifo, sizeof child->fifo, "%s/loop", child->directory);
-    if (mkfifo(child->fifo, 0600) != 0)
+    if (mkfifo(child->place.fifo, 0600) != 0)
         return false;
     /* Read and write: it never waits for a reader, and what is written waits for one. */
-    child->loop = open(child->fifo, O_RDWR | O_NONBLOCK | O_CLOEXEC);
+    child->loop = open(child->place.fifo, O_RDWR | O_NONBLOCK | O_CLOEXEC);
     if (child->loop >= 0)
         fcntl(child->loop, F_SETPIPE_SZ, LOOP_BYTES);
     return child->loop >= 0;
-}
-
-/* The programs beside this one are found first, so that an uninstalled build runs its own. */
-static void put_own_folder_first(void)
-{
-    char own[4096], path[8192];
-    ssize_t length = readlink("/proc/self/exe", own, sizeof own - 1);
-    const char *old = getenv("PATH");
-
-    if (length <= 0)
-        return;
-    own[length] = '\0';
-    char *slash = strrchr(own, '/');
-    if (!slash)
-        return;
-    *slash = '\0';
-    if (snprintf(path, sizeof path, "%s:%s", own, old ? old : "/usr/bin:/bin") < (int)sizeof path)
-        setenv("PATH", path, 1);
-}
-
-static void run_command(const char *command, const char *fifo, int in, int out)
-{
-    setpgid(0, 0);
-    signal(SIGPIPE, SIG_DFL);
-    dup2(in, STDIN_FILENO);
-    dup2(out, STDOUT_FILENO);
-    setenv("KVR_LOOP", fifo, 1);
-    put_own_folder_first();
-    execl("/bin/sh", "sh", "-c", command, (char *)NULL);
-    _exit(127);
 }
 
 static void close_descriptor(int *descriptor)
@@ -96,10 +59,9 @@ static void free_child(struct kvr_child *child)
     close_descriptor(&child->to);
     close_descriptor(&child->from);
     close_descriptor(&child->loop);
-    if (child->fifo[0])
-        unlink(child->fifo);
-    if (child->directory[0])
-        rmdir(child->directory);
+    if (child->place.fifo[0])
+        unlink(child->place.fifo);
+    kvr_command_place_remove(&child->place);
     kvr_buffer_release(&child->in);
     free(child);
 }
@@ -125,7 +87,7 @@ enum kvr_status kvr_child_start(
         return KVR_IO;
     }
     if (child->pid == 0)
-        run_command(command, child->fifo, in[0], back[1]);
+        kvr_command_run(&child->place, command, in[0], back[1]);
     setpgid(child->pid, child->pid);
     close(in[0]);
     close(back[1]);

@@ -17,7 +17,7 @@ enum kvr_status kvr_sim_reader_init(struct kvr_sim_reader *reader, struct kvr_er
     reader->route = (struct kvr_route_reader){
         .fleet = &reader->fleet,
         .block_tokens = reader->block_tokens,
-        .session = reader->session,
+        .session = {.expression = reader->session},
         .reads_blocks = true,
     };
     reader->session = NULL;
@@ -39,11 +39,6 @@ void kvr_sim_reader_release(struct kvr_sim_reader *reader)
     memset(reader, 0, sizeof *reader);
 }
 
-static bool missing(struct kvr_value value)
-{
-    return value.type <= KVR_NULL;
-}
-
 /* The year 5138. Beyond it a double is too coarse for the time of a step, and nanoseconds of today
  * taken for ms would make every duration 0. */
 static const double latest_ms = 1e14;
@@ -54,7 +49,7 @@ enum kvr_status kvr_sim_timestamp(
     struct kvr_value value = kvr_line_get(line, KVR_NAME_TIMESTAMP);
 
     *timestamp_ms = NAN;
-    if (missing(value))
+    if (kvr_value_missing(value))
         return KVR_OK;
     if (!kvr_value_double(value, timestamp_ms) || isnan(*timestamp_ms))
         return kvr_error_set(error, KVR_BAD_INPUT, "member 'timestamp' is not a number");
@@ -83,18 +78,6 @@ static enum kvr_status follow(struct kvr_sim_reader *reader, const struct kvr_li
     return kvr_lineage_follow(&reader->lineage, ids, count, conversation, continues, error);
 }
 
-/* "" names no session, as for kvr-route. */
-static bool names(struct kvr_value value)
-{
-    return !missing(value) && !(value.type == KVR_STRING && value.length == 2);
-}
-
-static bool names_session(const struct kvr_line *line)
-{
-    return names(kvr_line_get(line, KVR_NAME_SESSION)) ||
-           names(kvr_line_get(line, KVR_NAME_CHAT_ID));
-}
-
 enum kvr_status kvr_sim_base(struct kvr_sim_reader *reader, const struct kvr_line *line,
     double now_ms, struct kvr_buffer *out, struct kvr_error *error)
 {
@@ -109,7 +92,7 @@ enum kvr_status kvr_sim_base(struct kvr_sim_reader *reader, const struct kvr_lin
         return status;
     reader->requests += !event;
     bool stamps = !isnan(now_ms) && timestamp_ms != now_ms;
-    bool names = !event && missing(kvr_line_get(line, KVR_NAME_ID));
+    bool names = !event && kvr_value_missing(kvr_line_get(line, KVR_NAME_ID));
     if (stamps)
         dropped[count++] = KVR_NAME_TIMESTAMP;
     if (names)
@@ -172,11 +155,11 @@ static enum kvr_status classify(struct kvr_sim_reader *reader, const struct kvr_
         *continuation = number > 1;
         return KVR_OK;
     }
-    if (!missing(parent)) {
-        *continuation = !kvr_value_double(parent, &number) || number >= 0;
+    if (!kvr_value_missing(parent)) {
+        *continuation = kvr_names_parent(parent);
         return KVR_OK;
     }
-    if (!session || !(names_session(line) || reader->route.session))
+    if (!session || !(kvr_line_names_session(line) || reader->route.session.expression))
         return KVR_OK; /* as its blocks said */
     if (!kvr_u64_map_insert(&reader->sessions, session, &inserted))
         return kvr_error_memory(error);
@@ -194,7 +177,7 @@ static enum kvr_status keep_ids(struct kvr_sim_reader *reader, struct kvr_sim_it
     uint64_t fold =
         match->has_blocks && match->blocks.space != plain ? kvr_mix64(match->blocks.space) | 1 : 0;
     size_t count = match->blocks.count;
-    size_t room = 2 * count + (missing(output) ? 0 : kvr_value_u64s_room(output)) + 1;
+    size_t room = 2 * count + (kvr_value_missing(output) ? 0 : kvr_value_u64s_room(output)) + 1;
     uint64_t *ids = calloc(room, sizeof *ids);
 
     if (!ids)
@@ -217,7 +200,7 @@ static enum kvr_status keep_ids(struct kvr_sim_reader *reader, struct kvr_sim_it
     item->desk.match_ids = item->request.ids;
     item->request.output_ids = ids + 2 * count;
     item->request.output_id_count = 0;
-    if (!missing(output)) {
+    if (!kvr_value_missing(output)) {
         ptrdiff_t outputs = kvr_value_u64s(output, ids + 2 * count);
         if (outputs < 0)
             return kvr_error_set(
@@ -249,7 +232,7 @@ static enum kvr_status fill(
     item->request.input_tokens = route.input_tokens;
     item->request.output_tokens =
         route.output_tokens ? route.output_tokens : reader->default_output;
-    if (!missing(kvr_line_get(line, KVR_NAME_OUTPUT_LENGTH)))
+    if (!kvr_value_missing(kvr_line_get(line, KVR_NAME_OUTPUT_LENGTH)))
         item->request.output_tokens = route.output_tokens;
     item->request.block_tokens = route.block_tokens;
     item->request.priority = route.priority;
@@ -271,7 +254,7 @@ enum kvr_status kvr_sim_item_create(struct kvr_sim_reader *reader, const struct 
     if (!item)
         return kvr_error_memory(error);
     enum kvr_status status = kvr_sim_timestamp(line, &item->timestamp_ms, error);
-    if (status == KVR_OK && !names_session(line) && !reader->route.session)
+    if (status == KVR_OK && !kvr_line_names_session(line) && !reader->route.session.expression)
         status = follow(reader, line, &conversation, &item->continuation, error);
     if (status == KVR_OK)
         status = kvr_sim_base(reader, line, now_ms, &item->base, error);
@@ -302,8 +285,8 @@ enum kvr_status kvr_sim_item_reread(struct kvr_sim_reader *reader, struct kvr_si
     enum kvr_status status = parse(reader, text, length, NULL, error);
     uint64_t conversation;
 
-    if (status == KVR_OK && !item->continuation && !names_session(&reader->line) &&
-        !reader->route.session)
+    if (status == KVR_OK && !item->continuation && !kvr_line_names_session(&reader->line) &&
+        !reader->route.session.expression)
         status = follow(reader, &reader->line, &conversation, &item->continuation, error);
     return status == KVR_OK ? fill(reader, item, error) : status;
 }

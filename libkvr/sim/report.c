@@ -1,6 +1,7 @@
 #include "sim/report.h"
 
 #include "base/grow.h"
+#include "base/rank.h"
 #include "line/json.h"
 
 #include <math.h>
@@ -88,8 +89,7 @@ double kvr_sim_quantile(struct kvr_sim_times *times, double p)
     if (!times->sorted)
         qsort(times->values, times->count, sizeof *times->values, ascending);
     times->sorted = true;
-    double rank = ceil(p * (double)times->count);
-    return times->values[rank < 1 ? 0 : (size_t)rank - 1];
+    return times->values[kvr_nearest_rank(p, times->count)];
 }
 
 double kvr_sim_good_share(const struct kvr_sim_report *report)

@@ -388,11 +388,6 @@ enum kvr_status kvr_stage_join(
     return change(stage, 0, NAN, worker, true, true, error);
 }
 
-static bool missing(struct kvr_value value)
-{
-    return value.type <= KVR_NULL;
-}
-
 static enum kvr_status worker_line(
     struct kvr_stage *stage, const struct kvr_line *line, struct kvr_error *error)
 {
@@ -417,8 +412,9 @@ static enum kvr_status worker_line(
         return status;
     kvr_buffer_append(&stage->out->buffer, stage->text.data, stage->text.length);
     kvr_writer_line_done(stage->out);
-    return change(stage, now_ms, now_ms, &worker, !missing(kvr_line_get(line, KVR_NAME_ROLE)),
-        !missing(kvr_line_get(line, KVR_NAME_WEIGHT)), error);
+    return change(stage, now_ms, now_ms, &worker,
+        !kvr_value_missing(kvr_line_get(line, KVR_NAME_ROLE)),
+        !kvr_value_missing(kvr_line_get(line, KVR_NAME_WEIGHT)), error);
 }
 
 /* A failure of the cluster is no line's fault. */

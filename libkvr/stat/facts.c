@@ -1,5 +1,6 @@
 #include "stat/facts.h"
 
+#include "line/session.h"
 #include "stat/scan.h"
 
 #include <math.h>
@@ -7,14 +8,6 @@
 
 /* Beyond this no count of tokens is meant; keeps every later sum and product in range. */
 #define TOKENS_MOST 1000000000000
-
-uint64_t kvr_facts_hash(struct kvr_value value)
-{
-    if (value.type <= KVR_NULL)
-        return 0;
-    uint64_t hash = XXH3_64bits(value.text, value.length);
-    return hash ? hash : 1;
-}
 
 static enum kvr_status read_tokens(
     struct kvr_value value, const char *name, int64_t *tokens, struct kvr_error *error)
@@ -194,27 +187,19 @@ static enum kvr_status read_cache(
     return status;
 }
 
-/* Later turns say so by their number or by their parent; -1, null and "" are no parent. */
+/* Later turns say so by their number or by their parent. */
 static void read_kind(const struct kvr_line *line, struct kvr_facts *facts)
 {
     struct kvr_value turn = kvr_line_get(line, KVR_NAME_TURN);
     struct kvr_value parent = kvr_line_get(line, KVR_NAME_PARENT_CHAT_ID);
-    struct kvr_value session = kvr_line_get(line, KVR_NAME_SESSION);
     double number;
 
     facts->kind = KVR_KIND_UNKNOWN;
     if (kvr_value_double(turn, &number)) {
         facts->kind = number > 1 ? KVR_KIND_CONTINUED : KVR_KIND_NEW;
     } else if (parent.type != KVR_ABSENT) {
-        bool none = parent.type == KVR_NULL || (parent.type == KVR_STRING && parent.length == 2) ||
-                    (kvr_value_double(parent, &number) && number < 0);
-        facts->kind = none ? KVR_KIND_NEW : KVR_KIND_CONTINUED;
+        facts->kind = kvr_names_parent(parent) ? KVR_KIND_CONTINUED : KVR_KIND_NEW;
     }
-    if (session.type <= KVR_NULL)
-        session = kvr_line_get(line, KVR_NAME_CHAT_ID);
-    if (session.type <= KVR_NULL)
-        session = kvr_line_get(line, KVR_NAME_USER);
-    facts->session = kvr_facts_hash(session);
 }
 
 uint64_t kvr_facts_name_space(const struct kvr_line *line)
@@ -223,7 +208,7 @@ uint64_t kvr_facts_name_space(const struct kvr_line *line)
     uint64_t hash = 0;
 
     for (unsigned i = 0; i < 3; i++) {
-        uint64_t part = kvr_facts_hash(kvr_line_get(line, names[i]));
+        uint64_t part = kvr_value_identity(kvr_line_get(line, names[i]));
         if (part) {
             uint64_t words[3] = {hash, i, part};
             hash = XXH3_64bits(words, sizeof words);

@@ -25,7 +25,7 @@ struct kvr_facts {
     bool answered;      /* has a response */
     struct kvr_text worker;
     struct kvr_text reason;
-    uint64_t session;   /* a hash, never 0; 0: none */
+    uint64_t session;   /* of line/session.h, which the report keeps; 0: none */
     enum kvr_kind kind; /* as turn or parent say; unknown where only the session could */
     uint64_t block_tokens;
 };
@@ -36,7 +36,7 @@ typedef bool kvr_facts_active(void *context, struct kvr_text worker);
 /*
  * KVR_BAD_INPUT when a member has a type that cannot be read: a token count that is no whole
  * number, a time that is none. default_block_tokens stands where a line has no block_size. Brief
- * leaves out what only a full report asks for: match, cache, kind and session.
+ * leaves out what only a full report asks for: match, cache and kind.
  */
 enum kvr_status kvr_facts_read(const struct kvr_line *line, bool brief,
     uint64_t default_block_tokens, kvr_facts_active *active, void *context, struct kvr_facts *facts,
@@ -49,8 +49,5 @@ uint64_t kvr_facts_name_space(const struct kvr_line *line);
 /* The members of a response, of a request line or of a done line. */
 enum kvr_status kvr_facts_read_response(
     struct kvr_value response, struct kvr_facts *facts, struct kvr_error *error);
-
-/* A hash of a value's bytes as written, never 0; 0 for an absent or null value. */
-uint64_t kvr_facts_hash(struct kvr_value value);
 
 #endif

@@ -52,6 +52,25 @@ static struct kvr_spread spread_of(const struct kvr_view *view, bool tokens)
     return spread;
 }
 
+/* Nothing is known of blocks where no event line spoke of any. */
+static double block_rate(const struct kvr_view *view, int counter)
+{
+    const uint64_t *counters = view->tally->counters;
+    bool seen = counters[KVR_COUNT_STORED_BLOCKS] || counters[KVR_COUNT_EVICTED_BLOCKS];
+
+    return seen && view->span_ms > 0 ? (double)counters[counter] * 1e3 / view->span_ms : NAN;
+}
+
+static double store_rate(const struct kvr_view *view)
+{
+    return block_rate(view, KVR_COUNT_STORED_BLOCKS);
+}
+
+static double eviction_rate(const struct kvr_view *view)
+{
+    return block_rate(view, KVR_COUNT_EVICTED_BLOCKS);
+}
+
 static double request_skew(const struct kvr_view *view)
 {
     return spread_of(view, false).max_over_mean;

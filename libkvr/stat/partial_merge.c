@@ -543,7 +543,7 @@ enum kvr_status kvr_partial_settle(struct kvr_report *report, struct kvr_error *
     if (report->done_seen)
         leave_out(report, "outstanding_max by placement", "it depends on the order");
     if (report->merged_parts > 1)
-        leave_out(report, "windows, alerts, prefixes and reuse distance",
+        leave_out(report, "windows, alerts, prefixes, match drift and reuse distance",
             "they depend on the order of the whole");
     return whole && !report->left_out.failed ? KVR_OK : kvr_error_memory(error);
 }

@@ -68,6 +68,7 @@ void kvr_report_destroy(struct kvr_report *report)
     kvr_groups_release(&report->reason_names);
     kvr_windows_release(&report->windows);
     kvr_u64_map_release(&report->sessions);
+    kvr_session_reader_release(&report->session_reader);
     kvr_ceiling_release(&report->ceiling);
     kvr_prefixes_release(&report->prefixes);
     kvr_u64_map_release(&report->residents);
@@ -162,11 +163,15 @@ static enum kvr_status group_of(struct kvr_report *report, const struct kvr_line
 }
 
 /* New or continued by the session, where the line itself does not say. */
-static enum kvr_status kind_by_session(
-    struct kvr_report *report, struct kvr_facts *facts, struct kvr_error *error)
+static enum kvr_status kind_by_session(struct kvr_report *report, const struct kvr_line *line,
+    struct kvr_facts *facts, struct kvr_error *error)
 {
     bool is_new;
 
+    enum kvr_status status =
+        kvr_session_read(&report->session_reader, line, &facts->session, error);
+    if (status != KVR_OK)
+        return status;
     if (facts->kind != KVR_KIND_UNKNOWN || !facts->session)
         return KVR_OK;
     report->sessions_asked++;
@@ -259,7 +264,7 @@ static enum kvr_status request(
     if (status == KVR_OK && facts.reason.text)
         status = kvr_groups_find_json(&report->reason_names, facts.reason, &reason, error);
     if (status == KVR_OK && !report->options.brief)
-        status = kind_by_session(report, &facts, error);
+        status = kind_by_session(report, line, &facts, error);
     if (status == KVR_OK && report->options.brief)
         kvr_windows_stretch(&report->windows, facts.timestamp_ms);
     else if (status == KVR_OK)
@@ -295,7 +300,7 @@ static enum kvr_status request(
     struct kvr_place place = {worker, group, pane, 0};
     if (report->observe) {
         place.unit =
-            facts.session ? facts.session : kvr_facts_hash(kvr_line_get(line, KVR_NAME_ID));
+            facts.session ? facts.session : kvr_value_identity(kvr_line_get(line, KVR_NAME_ID));
         if (!place.unit)
             place.unit = report->request_lines;
     }

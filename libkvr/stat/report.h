@@ -18,7 +18,7 @@
 
 #include "base/random.h"
 #include "cost/cost.h"
-#include "line/expression.h"
+#include "line/session.h"
 #include "line/worker.h"
 #include "stat/ceiling.h"
 #include "stat/facts.h"
@@ -95,6 +95,7 @@ struct kvr_report {
     struct kvr_groups reason_names;
     uint64_t reasons[KVR_REASONS];
     struct kvr_windows windows;
+    struct kvr_session_reader session_reader;
     struct kvr_u64_map sessions; /* seen */
     bool sessions_full;
     uint64_t sessions_asked; /* requests whose kind only the session could say */

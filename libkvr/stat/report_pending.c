@@ -34,7 +34,7 @@ static bool grow(struct kvr_report *report)
 enum kvr_status kvr_report_wait(struct kvr_report *report, const struct kvr_line *line,
     const struct kvr_facts *facts, const struct kvr_place *place, struct kvr_error *error)
 {
-    uint64_t key = kvr_facts_hash(kvr_line_get(line, KVR_NAME_ID));
+    uint64_t key = kvr_value_identity(kvr_line_get(line, KVR_NAME_ID));
 
     if (!report->options.pending_limit)
         return KVR_OK;
@@ -94,7 +94,7 @@ static enum kvr_status correct(struct kvr_report *report, const struct kvr_pendi
 enum kvr_status kvr_report_done(struct kvr_report *report, const struct kvr_line *line,
     struct kvr_pane *pane, struct kvr_error *error)
 {
-    uint64_t key = kvr_facts_hash(kvr_line_get(line, KVR_NAME_ID));
+    uint64_t key = kvr_value_identity(kvr_line_get(line, KVR_NAME_ID));
     uint64_t *known = key ? kvr_u64_map_find(&report->pending_index, key) : NULL;
     struct kvr_facts answer = {.measured_tokens = -1};
     struct kvr_addition addition;

@@ -1,5 +1,7 @@
 #include "stat/sketch.h"
 
+#include "base/rank.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -166,7 +168,7 @@ double kvr_sketch_quantile(
         return sketch->least;
     if (q >= 1)
         return sketch->most;
-    uint64_t rank = (uint64_t)(q * (double)(sketch->count - 1));
+    uint64_t rank = kvr_nearest_rank(q, sketch->count);
     uint64_t seen = sketch->zeros;
     if (rank < seen)
         return 0;

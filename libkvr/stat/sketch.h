@@ -93,7 +93,7 @@ bool kvr_sketch_add(struct kvr_sketch *sketch, const struct kvr_sketch_scale *sc
 /* Both of one scale. */
 bool kvr_sketch_merge(struct kvr_sketch *into, const struct kvr_sketch *from);
 
-/* The value of rank floor(q·(count − 1)) from below, off by at most the accuracy; NaN when empty.
+/* The value of the nearest rank (base/rank.h), off by at most the accuracy; NaN when empty.
  * q is from 0 to 1; 0 and 1 are exact. */
 double kvr_sketch_quantile(
     const struct kvr_sketch *sketch, const struct kvr_sketch_scale *scale, double q);

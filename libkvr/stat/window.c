@@ -5,6 +5,7 @@
 #include <string.h>
 
 #define TIME_MOST_MS 1e15
+#define DAY_MS 86400e3
 
 enum { KEEP_MOST = 4000, OPEN_MOST = 4000 };
 
@@ -12,7 +13,8 @@ enum kvr_status kvr_windows_init(struct kvr_windows *windows, double window_ms, 
     double baseline_ms, struct kvr_error *error)
 {
     memset(windows, 0, sizeof *windows);
-    windows->oldest_ms = windows->newest_ms = NAN;
+    windows->oldest_ms = windows->newest_ms = windows->suspect_ms = NAN;
+    windows->leap_ms = DAY_MS;
     windows->pane_ms = window_ms / KVR_WINDOW_PANES;
     windows->late_ms = late_ms;
     windows->history_step = 1;
@@ -215,14 +217,32 @@ static enum kvr_status close_until(
     return status;
 }
 
+bool kvr_windows_believe(struct kvr_windows *windows, double timestamp_ms)
+{
+    double step_ms = timestamp_ms - windows->newest_ms;
+
+    if (!(fabs(timestamp_ms) < TIME_MOST_MS)) {
+        windows->untimed_lines++;
+        return false;
+    }
+    if (step_ms > windows->leap_ms) {
+        if (!(timestamp_ms >= windows->suspect_ms - windows->late_ms)) {
+            windows->suspect_ms = timestamp_ms;
+            windows->untimed_lines++;
+            return false;
+        }
+        windows->leap_ms = fmax(windows->leap_ms, 2 * step_ms); /* such pauses are this log's way */
+    }
+    windows->suspect_ms = NAN;
+    return true;
+}
+
 enum kvr_status kvr_windows_at(struct kvr_windows *windows, double timestamp_ms,
     struct kvr_pane **pane, struct kvr_error *error)
 {
     *pane = NULL;
-    if (!(fabs(timestamp_ms) < TIME_MOST_MS)) {
-        windows->untimed_lines++;
+    if (!kvr_windows_believe(windows, timestamp_ms))
         return KVR_OK;
-    }
     int64_t index = (int64_t)floor(timestamp_ms / windows->pane_ms);
     windows->oldest_ms = fmin(windows->oldest_ms, timestamp_ms);
     int64_t oldest = (int64_t)floor((timestamp_ms - windows->late_ms) / windows->pane_ms);

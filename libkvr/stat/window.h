@@ -12,6 +12,10 @@
  *     time ──►   [closed][closed][closed][open][open][newest]
  *                        └── window of the last closed pane (6 panes)
  *
+ * One wrong clock must not make all that follows late: a timestamp more than a day ahead of the
+ * newest is believed only when the next line goes on from it. Until then its line counts as one
+ * without time.
+ *
  * The history holds at most KVR_HISTORY_POINTS points; when it is full, neighbours are added up and
  * each point covers twice the time. Everything in a pane adds exactly, so history never lies, it
  * only gets coarser. Memory is constant whatever the stream.
@@ -22,6 +26,7 @@
 #include "stat/tally.h"
 
 #include <math.h>
+#include <stdbool.h>
 
 enum {
     KVR_WINDOW_PANES = 6,
@@ -52,6 +57,8 @@ struct kvr_pane {
 struct kvr_windows {
     double pane_ms, late_ms;
     double oldest_ms, newest_ms; /* timestamps seen; NaN before the first */
+    double suspect_ms;           /* the last line's, too far ahead to be believed; NaN: was not */
+    double leap_ms;              /* how far ahead that is */
     int64_t newest;              /* its pane */
     int64_t closed;              /* panes below are closed */
     struct kvr_pane *ring;       /* pane i at i & ring_mask while it is kept */
@@ -83,9 +90,14 @@ void kvr_windows_release(struct kvr_windows *windows);
 enum kvr_status kvr_windows_at(struct kvr_windows *windows, double timestamp_ms,
     struct kvr_pane **pane, struct kvr_error *error);
 
+/* Whether a timestamp tells the time of the stream (above); counted where it does not. */
+bool kvr_windows_believe(struct kvr_windows *windows, double timestamp_ms);
+
 /* Only the span of the stream, for those who look at no windows. */
 static inline void kvr_windows_stretch(struct kvr_windows *windows, double timestamp_ms)
 {
+    if (!kvr_windows_believe(windows, timestamp_ms))
+        return;
     if (!(windows->oldest_ms <= timestamp_ms))
         windows->oldest_ms = fmin(windows->oldest_ms, timestamp_ms);
     if (!(windows->newest_ms >= timestamp_ms))

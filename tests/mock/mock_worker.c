@@ -6,12 +6,14 @@
  *     --tokens N      tokens of an answer (4)         --first MS   before its first byte (0)
  *     --gap MS        between tokens of a stream (0)  --prefill US a token of prompt not cached (0)
  *     --no-cache      the prompt cache is off         --name MODEL (mock)
+ *     --hold          streams stop after their first token, whole answers before they begin, until
+ *                     GET /release: what must happen meanwhile needs no clock
  *     --fault KIND[:N]  for the first N generations (all): reset (closes without an answer), break
  *                       (closes within it), silent (never answers), garbage, twice (conflicting
  *                       lengths), or a status such as 500
  *
  * A token is four bytes of the request's body text. GET /counts tells what was seen; POST
- * /fault/KIND[:N] changes the fault.
+ * /fault/KIND[:N] changes the fault, GET /hold and /release what is held.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -48,7 +50,7 @@ struct connection {
 static struct {
     unsigned tokens;
     double first_ms, gap_ms, prefill_us;
-    bool cache;
+    bool cache, holds;
     const char *name;
     char fault[32];
     long fault_left;
@@ -186,7 +188,8 @@ static void advance(struct connection *connection)
 {
     char event[512], used[256];
 
-    if (connection->silent) {
+    if (connection->silent ||
+        (settings.holds && (!connection->streams || connection->tokens_left < settings.tokens))) {
         connection->next_ms = now_ms() + 3600e3;
         return;
     }
@@ -219,7 +222,8 @@ static void advance(struct connection *connection)
             leave_generation(connection);
             return;
         }
-    } while (connection->tokens_left && settings.gap_ms <= 0 && !connection->breaks);
+    } while (
+        connection->tokens_left && settings.gap_ms <= 0 && !connection->breaks && !settings.holds);
     connection->next_ms = now_ms() + settings.gap_ms;
     if (connection->tokens_left)
         return;
@@ -253,6 +257,13 @@ static size_t look_in_cache(const char *text, size_t length)
     prompts[turn] = kept;
     prompt_lengths[turn] = length;
     return longest;
+}
+
+static void hold(bool holds)
+{
+    settings.holds = holds;
+    for (struct connection *at = generating; at && !holds; at = at->next)
+        at->next_ms = 0;
 }
 
 static bool take_fault(void)
@@ -372,6 +383,9 @@ static void answer(struct connection *connection, const char *head, const char *
         show_counts(connection);
     } else if (strncmp(path, "/fault/", 7) == 0) {
         set_fault(path + 7, strcspn(path + 7, " "));
+        reply(connection, 200, "application/json", "{}");
+    } else if (path_is(path, "/hold") || path_is(path, "/release")) {
+        hold(path_is(path, "/hold"));
         reply(connection, 200, "application/json", "{}");
     } else if (path_is(path, "/metrics")) {
         snprintf(text, sizeof text,
@@ -530,6 +544,8 @@ int main(int argc, char **argv)
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--no-cache") == 0)
             settings.cache = false;
+        else if (strcmp(argv[i], "--hold") == 0)
+            settings.holds = true;
         else if (argv[i][0] == '-' && i + 1 < argc)
             read_option(argv[i], argv[i + 1]), i++;
         else
