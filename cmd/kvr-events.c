@@ -103,7 +103,6 @@ struct events {
     void *context; /* of ZMQ */
     struct kvr_kv_memory memory;
     struct kvr_kv_sink sink;
-    struct kvr_kv_decoder decoder; /* for --raw */
     struct source **sources;
     size_t source_count, source_room;
     struct kvr_writer record;
@@ -228,7 +227,7 @@ static enum kvr_status print_message(struct events *events, const struct source 
 
     if (status != KVR_OK || message.end)
         return status;
-    status = kvr_kv_batch_read(message.payload, &batch, error);
+    status = kvr_kv_batch_read(message.payload, &events->memory.decoder, &batch, error);
     if (status != KVR_OK)
         return status;
     kvr_buffer_append_text(out, "{\"worker\":");
@@ -247,7 +246,7 @@ static enum kvr_status print_message(struct events *events, const struct source 
     kvr_line_add(out, "events");
     char separator = '[';
     struct kvr_error own = {0};
-    while ((status = kvr_kv_event_next(&batch, &events->decoder, &event, &own)) != KVR_END) {
+    while ((status = kvr_kv_event_next(&batch, &events->memory.decoder, &event, &own)) != KVR_END) {
         size_t before = out->length;
         kvr_buffer_append_byte(out, separator);
         if (status == KVR_OK && kvr_kv_event_json(&event, out)) {
@@ -557,7 +556,7 @@ static void read_events(struct events *events)
         show_statistics(events);
     end_record(events);
     end_sources(events);
-    kvr_kv_decoder_release(&events->decoder);
+    kvr_kv_memory_release(&events->memory);
     if (events->context)
         zmq_ctx_term(events->context);
 }

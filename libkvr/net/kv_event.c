@@ -1,17 +1,9 @@
-#include "net/kv_event.h"
-
 #include "base/grow.h"
+#include "net/kv_event_private.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
-
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
-#define BLOCK_SIZE_LIMIT (UINT64_C(1) << 20)
-#define NAME_LIMIT 1024 /* bytes of a LoRA's name, a salt, a type */
 
 static enum kvr_status bad(struct kvr_error *error, const char *what)
 {
@@ -56,12 +48,13 @@ static bool whole_number(const struct kvr_msgpack_value *value, uint64_t *number
 }
 
 /* One member of a batch, by place or by name. */
-static bool take_member(struct kvr_kv_batch *batch, struct kvr_msgpack *reader, int place)
+static bool take_member(struct kvr_kv_batch *batch, struct kvr_kv_decoder *decoder,
+    struct kvr_msgpack *reader, int place)
 {
     struct kvr_msgpack from = *reader;
     struct kvr_msgpack_value value;
 
-    if (!kvr_msgpack_skip(reader))
+    if (!kvr_msgpack_walk(reader, &decoder->tokens))
         return false;
     kvr_msgpack_next(&from, &value);
     switch (place) {
@@ -108,13 +101,14 @@ static int place_of(const struct kvr_msgpack_value *name)
     return -1;
 }
 
-enum kvr_status kvr_kv_batch_read(
-    struct kvr_frame payload, struct kvr_kv_batch *batch, struct kvr_error *error)
+enum kvr_status kvr_kv_batch_read(struct kvr_frame payload, struct kvr_kv_decoder *decoder,
+    struct kvr_kv_batch *batch, struct kvr_error *error)
 {
     struct kvr_msgpack reader = {payload.data, payload.data + payload.size};
     struct kvr_msgpack_value root, name;
 
     memset(batch, 0, sizeof *batch);
+    decoder->tokens.count = decoder->tokens.list_count = decoder->next_list = 0;
     if (!payload.size || !kvr_msgpack_next(&reader, &root) ||
         (root.type != KVR_MSGPACK_ARRAY && root.type != KVR_MSGPACK_MAP))
         return bad(error, "a payload that is no msgpack array");
@@ -126,7 +120,7 @@ enum kvr_status kvr_kv_batch_read(
                 return bad(error, "a payload that is cut off");
             place = place_of(&name);
         }
-        if (!take_member(batch, &reader, place))
+        if (!take_member(batch, decoder, &reader, place))
             return bad(error,
                 place == 1 ? "a payload without a list of events" : "a payload that is cut off");
     }
@@ -146,15 +140,36 @@ static const struct {
 #undef FIELD_NAME
 };
 
+/* Names that Mooncake's master gives to fields that others have too; the others' come first, where
+ * an event has both. */
+static const struct {
+    const char *text;
+    enum kvr_kv_field field;
+} other_names[] = {{"seq_hashes", KVR_KV_BLOCK_HASHES}, {"object_key", KVR_KV_BLOCK_HASHES},
+    {"parent_hash", KVR_KV_PARENT_BLOCK_HASH}, {"additional_salt", KVR_KV_CACHE_SALT}};
+
+static bool is_list(uint8_t first)
+{
+    return (first & 0xf0) == 0x90 || first == 0xdc || first == 0xdd;
+}
+
 static void set_field(
     struct kvr_kv_event *event, const struct kvr_msgpack_value *name, struct kvr_msgpack piece)
 {
     for (int field = 0; field < KVR_KV_FIELD_COUNT; field++) {
         if (field_names[field].length == name->length &&
             memcmp(field_names[field].text, name->bytes, name->length) == 0) {
-            event->fields[field] = piece;
+            if (*piece.at != 0x90 || !event->fields[field].at) /* no hashes, but a key */
+                event->fields[field] = piece;
             return;
         }
+    }
+    for (size_t i = 0; i < sizeof other_names / sizeof *other_names; i++) {
+        struct kvr_msgpack *to = &event->fields[other_names[i].field];
+        bool some = is_list(*piece.at) && *piece.at != 0x90;
+        bool better = !to->at || *to->at == 0x90 || (some && !is_list(*to->at));
+        if (better && is_text(name, other_names[i].text))
+            *to = piece;
     }
 }
 
@@ -181,6 +196,9 @@ static const struct event_type {
     {"BlockStoreEvent", KVR_KV_PUT, put_order, sizeof put_order},
     {"BlockUpdateEvent", KVR_KV_UPDATED, updated_order, sizeof updated_order},
     {"RemoveAllEvent", KVR_KV_CLEARED, NULL, 0},
+    {"stored", KVR_KV_STORED, NULL, 0},
+    {"removed", KVR_KV_REMOVED, NULL, 0},
+    {"cleared", KVR_KV_CLEARED, NULL, 0},
     {"", KVR_KV_OTHER, NULL, 0},
 };
 
@@ -194,23 +212,67 @@ static const struct event_type *type_named(struct kvr_text name)
     return type;
 }
 
-/* Passes over a field's value. Tokens are most of a message: they are read on the way, and *tokens
- * told where they are. */
+/* Tokens where the engine predicts several at a time (SGLang with EAGLE): each with the one that
+ * follows it, [[a, b], [b, c], ...]. The block is that of the first ones. */
+static bool read_pairs(struct kvr_msgpack *reader, uint32_t *tokens, size_t *count)
+{
+    struct kvr_msgpack at = *reader;
+    struct kvr_msgpack_value list, pair, token;
+
+    *count = 0;
+    if (!kvr_msgpack_next(&at, &list) || list.type != KVR_MSGPACK_ARRAY)
+        return false;
+    for (uint32_t i = 0; i < list.length; i++) {
+        struct kvr_msgpack inside = at;
+        if (!kvr_msgpack_skip(&at) || !kvr_msgpack_next(&inside, &pair) ||
+            pair.type != KVR_MSGPACK_ARRAY || !pair.length || !kvr_msgpack_next(&inside, &token) ||
+            token.type != KVR_MSGPACK_UNSIGNED || token.number > UINT32_MAX)
+            return false;
+        tokens[i] = (uint32_t)token.number;
+    }
+    *count = list.length;
+    *reader = at;
+    return true;
+}
+
+/* The list that was kept when the batch was found whole, if it was. */
+static const struct kvr_msgpack_list *kept_list(struct kvr_kv_decoder *decoder, const uint8_t *at)
+{
+    const struct kvr_msgpack_numbers *kept = &decoder->tokens;
+
+    while (decoder->next_list < kept->list_count && kept->lists[decoder->next_list].start < at)
+        decoder->next_list++;
+    if (decoder->next_list == kept->list_count || kept->lists[decoder->next_list].start != at)
+        return NULL;
+    return &kept->lists[decoder->next_list];
+}
+
+/* Passes over a field's value; tokens are read on the way. */
 static bool pass_field(struct kvr_kv_decoder *decoder, struct kvr_kv_event *event,
     struct kvr_msgpack *reader, bool tokens)
 {
+    struct kvr_msgpack_numbers *kept = &decoder->tokens;
     struct kvr_msgpack ahead = *reader;
     struct kvr_msgpack_value value;
 
     if (!tokens || !kvr_msgpack_next(&ahead, &value) || value.type != KVR_MSGPACK_ARRAY)
         return kvr_msgpack_skip(reader);
-    uint32_t *grown = kvr_grow(
-        decoder->tokens, &decoder->token_room, value.length ? value.length : 1, sizeof *grown);
+    const struct kvr_msgpack_list *list = kept_list(decoder, reader->at);
+    if (list) {
+        event->tokens = kept->numbers + list->first;
+        event->token_count = list->count;
+        reader->at = list->end;
+        return true;
+    }
+    /* Behind those that were kept. */
+    uint32_t *grown =
+        kvr_grow(kept->numbers, &kept->room, kept->count + value.length + 1, sizeof *grown);
     if (!grown)
         return kvr_msgpack_skip(reader);
-    decoder->tokens = grown;
-    event->tokens = grown;
-    if (kvr_msgpack_u32s(reader, grown, &event->token_count))
+    kept->numbers = grown;
+    event->tokens = grown + kept->count;
+    if (kvr_msgpack_u32s(reader, grown + kept->count, &event->token_count) ||
+        read_pairs(reader, grown + kept->count, &event->token_count))
         return true;
     event->tokens = NULL;
     return kvr_msgpack_skip(reader);
@@ -258,7 +320,7 @@ static bool list_map(struct kvr_kv_decoder *decoder, struct kvr_kv_event *event,
         piece.end = reader->at;
         if (name.type != KVR_MSGPACK_TEXT)
             continue;
-        if (is_text(&name, "type")) {
+        if (is_text(&name, "type") || (!typed && is_text(&name, "event_type"))) {
             struct kvr_msgpack at = piece;
             kvr_msgpack_next(&at, &value);
             if (value.type != KVR_MSGPACK_TEXT)
@@ -273,241 +335,10 @@ static bool list_map(struct kvr_kv_decoder *decoder, struct kvr_kv_event *event,
     return typed;
 }
 
-/* ---- values ---- */
-
-static uint64_t number_of_bytes(const uint8_t *bytes, size_t length)
-{
-    uint64_t number = 0;
-
-    for (size_t i = length > 8 ? length - 8 : 0; i < length; i++)
-        number = number << 8 | bytes[i];
-    return number;
-}
-
-/* Digits, or 0x and hexadecimal ones, that fit; else a hash of the text. */
-static uint64_t number_of_text(const char *text, size_t length)
-{
-    char digits[24];
-    char *end;
-
-    if (length && length < sizeof digits && text[0] >= '0' && text[0] <= '9') {
-        memcpy(digits, text, length);
-        digits[length] = 0;
-        bool hexadecimal = length > 2 && digits[0] == '0' && (digits[1] | 32) == 'x';
-        if (hexadecimal ? length <= 18
-                        : length <= 19 || strcmp(digits, "18446744073709551615") <= 0) {
-            uint64_t number = strtoull(digits, &end, hexadecimal ? 16 : 10);
-            if (!*end)
-                return number;
-        }
-    }
-    return XXH3_64bits(text, length);
-}
-
-static bool key_of(const struct kvr_msgpack_value *value, uint64_t *key)
-{
-    switch (value->type) {
-    case KVR_MSGPACK_UNSIGNED:
-    case KVR_MSGPACK_NEGATIVE:
-        *key = value->number;
-        return true;
-    case KVR_MSGPACK_BYTES:
-        *key = number_of_bytes(value->bytes, value->length);
-        return value->length > 0;
-    case KVR_MSGPACK_TEXT:
-        *key = number_of_text((const char *)value->bytes, value->length);
-        return value->length > 0;
-    default:
-        return false;
-    }
-}
-
-bool kvr_kv_hash(struct kvr_msgpack *reader, uint64_t *key)
-{
-    struct kvr_msgpack_value value;
-
-    return kvr_msgpack_next(reader, &value) && key_of(&value, key);
-}
-
-static bool read_hashes(struct kvr_kv_decoder *decoder, struct kvr_kv_event *event)
-{
-    struct kvr_msgpack reader = event->fields[KVR_KV_BLOCK_HASHES];
-    struct kvr_msgpack_value value;
-    uint32_t count = 1;
-
-    if (!reader.at)
-        return true;
-    if ((*reader.at & 0xf0) == 0x90 || *reader.at == 0xdc || *reader.at == 0xdd) {
-        kvr_msgpack_next(&reader, &value);
-        count = value.length;
-    } else if (*reader.at == 0xa0 && event->type == KVR_KV_PUT) {
-        return true; /* Mooncake: "" is none */
-    }
-    uint64_t *grown =
-        kvr_grow(decoder->hashes, &decoder->hash_room, count ? count : 1, sizeof *grown);
-    if (!grown)
-        return false;
-    decoder->hashes = grown;
-    for (uint32_t i = 0; i < count; i++)
-        if (!kvr_kv_hash(&reader, &grown[i]))
-            return false;
-    event->hashes = grown;
-    event->hash_count = count;
-    return true;
-}
-
-/* Text of a field; false for another type and for one that is too long. */
-static bool read_text(
-    const struct kvr_kv_event *event, enum kvr_kv_field field, struct kvr_text *to)
-{
-    struct kvr_msgpack reader = event->fields[field];
-    struct kvr_msgpack_value value;
-
-    *to = (struct kvr_text){NULL, 0};
-    if (!reader.at)
-        return true;
-    kvr_msgpack_next(&reader, &value);
-    if ((value.type != KVR_MSGPACK_TEXT && value.type != KVR_MSGPACK_BYTES) ||
-        value.length > NAME_LIMIT)
-        return false;
-    *to = (struct kvr_text){(const char *)value.bytes, value.length};
-    return true;
-}
-
-static bool read_number(
-    const struct kvr_kv_event *event, enum kvr_kv_field field, bool *given, uint64_t *number)
-{
-    struct kvr_msgpack reader = event->fields[field];
-    struct kvr_msgpack_value value;
-
-    *given = reader.at != NULL;
-    if (!*given)
-        return true;
-    kvr_msgpack_next(&reader, &value);
-    *number = value.number;
-    return value.type == KVR_MSGPACK_UNSIGNED || value.type == KVR_MSGPACK_NEGATIVE;
-}
-
-bool kvr_kv_medium(struct kvr_text name, enum kvr_medium *medium)
-{
-    static const struct {
-        const char *prefix;
-        enum kvr_medium medium;
-    } media[] = {{"gpu", KVR_MEDIUM_GPU}, {"device", KVR_MEDIUM_GPU}, {"hbm", KVR_MEDIUM_GPU},
-        {"cuda", KVR_MEDIUM_GPU}, {"cpu", KVR_MEDIUM_CPU}, {"host", KVR_MEDIUM_CPU},
-        {"dram", KVR_MEDIUM_CPU}, {"disk", KVR_MEDIUM_DISK}, {"local_disk", KVR_MEDIUM_DISK},
-        {"ssd", KVR_MEDIUM_DISK}, {"nvme", KVR_MEDIUM_DISK}, {"file", KVR_MEDIUM_DISK},
-        {"fs", KVR_MEDIUM_DISK}, {"storage", KVR_MEDIUM_DISK}, {"remote", KVR_MEDIUM_REMOTE},
-        {"external", KVR_MEDIUM_REMOTE}, {"shared", KVR_MEDIUM_REMOTE}, {"obj", KVR_MEDIUM_REMOTE},
-        {"p2p", KVR_MEDIUM_REMOTE}, {"memory", KVR_MEDIUM_REMOTE}};
-
-    *medium = name.length ? KVR_MEDIUM_REMOTE : KVR_MEDIUM_GPU;
-    for (size_t i = 0; i < sizeof media / sizeof *media; i++) {
-        size_t length = strlen(media[i].prefix);
-        if (name.length >= length && strncasecmp(name.text, media[i].prefix, length) == 0) {
-            *medium = media[i].medium;
-            return true;
-        }
-    }
-    return !name.length;
-}
-
-/* LoRA by its name; engines before it was sent give a number, and its digits stand for it. */
-static bool read_lora(struct kvr_kv_event *event)
-{
-    uint64_t number;
-    bool given;
-
-    if (!read_text(event, KVR_KV_LORA_NAME, &event->lora) ||
-        !read_number(event, KVR_KV_LORA_ID, &given, &number))
-        return false;
-    if (!event->lora.text && given) {
-        struct kvr_buffer text = {event->digits, 0, sizeof event->digits, false};
-        kvr_buffer_append_u64(&text, number);
-        event->lora = (struct kvr_text){event->digits, text.length};
-    }
-    return true;
-}
-
-static bool read_replicas(struct kvr_kv_event *event)
-{
-    struct kvr_msgpack reader = event->fields[KVR_KV_REPLICAS];
-    struct kvr_msgpack_value list, pair, kind;
-
-    if (!reader.at)
-        return event->type != KVR_KV_UPDATED;
-    if (!kvr_msgpack_next(&reader, &list) || list.type != KVR_MSGPACK_ARRAY)
-        return false;
-    for (uint32_t i = 0; i < list.length; i++) {
-        struct kvr_msgpack inside = reader;
-        enum kvr_medium medium;
-        if (!kvr_msgpack_skip(&reader) || !kvr_msgpack_next(&inside, &pair) ||
-            pair.type != KVR_MSGPACK_ARRAY || !pair.length || !kvr_msgpack_next(&inside, &kind) ||
-            kind.type != KVR_MSGPACK_TEXT)
-            return false;
-        event->medium_unknown |=
-            !kvr_kv_medium((struct kvr_text){(const char *)kind.bytes, kind.length}, &medium);
-        event->media |= 1u << medium;
-    }
-    return true;
-}
-
-static const char *read_mooncake(struct kvr_kv_event *event)
-{
-    struct kvr_text key;
-
-    if (!read_text(event, KVR_KV_MOONCAKE_KEY, &key) || !key.text)
-        return "an event without its key";
-    event->object = XXH3_64bits(key.text, key.length);
-    if (!read_replicas(event))
-        return "replicas that are no list of pairs";
-    if (!read_text(event, KVR_KV_MODEL_NAME, &event->model))
-        return "a model that is no name";
-    if (!event->model.length)
-        event->model.text = NULL;
-    return NULL;
-}
-
-/* What is wrong with the fields, or NULL. */
-static const char *read_fields(struct kvr_kv_decoder *decoder, struct kvr_kv_event *event)
-{
-    struct kvr_msgpack parent = event->fields[KVR_KV_PARENT_BLOCK_HASH];
-    struct kvr_text medium;
-    bool given;
-
-    if (!read_hashes(decoder, event))
-        return "block_hashes that are no list of hashes";
-    if (event->type <= KVR_KV_REMOVED && !event->fields[KVR_KV_BLOCK_HASHES].at)
-        return "an event without block_hashes";
-    event->has_parent = parent.at && !(*parent.at == 0xa0 && event->type == KVR_KV_PUT);
-    if (event->has_parent && !kvr_kv_hash(&parent, &event->parent))
-        return "a parent_block_hash that is no hash";
-    if (event->fields[KVR_KV_TOKEN_IDS].at && !event->tokens)
-        return "token_ids that are no list of tokens";
-    if (!read_number(event, KVR_KV_BLOCK_SIZE, &given, &event->block_size) ||
-        event->block_size > BLOCK_SIZE_LIMIT)
-        return "a block_size out of range";
-    if (!read_number(event, KVR_KV_GROUP_IDX, &event->has_group, &event->group))
-        return "a group_idx that is no number";
-    if (!read_text(event, KVR_KV_MEDIUM, &medium))
-        return "a medium that is no name";
-    event->medium_unknown = !kvr_kv_medium(medium, &event->medium);
-    if (!read_lora(event))
-        return "a LoRA that is no name";
-    if (!read_text(event, KVR_KV_CACHE_SALT, &event->salt))
-        return "a salt that is no text";
-    if (!read_text(event, KVR_KV_SPEC_KIND, &event->kind))
-        return "a kind of attention that is no text";
-    event->sliding = event->fields[KVR_KV_SPEC_SLIDING_WINDOW].at != NULL;
-    if (event->type == KVR_KV_PUT || event->type == KVR_KV_UPDATED)
-        return read_mooncake(event);
-    return NULL;
-}
-
 void kvr_kv_decoder_release(struct kvr_kv_decoder *decoder)
 {
     free(decoder->hashes);
-    free(decoder->tokens);
+    kvr_msgpack_numbers_release(&decoder->tokens);
     memset(decoder, 0, sizeof *decoder);
 }
 
@@ -543,7 +374,7 @@ enum kvr_status kvr_kv_event_next(struct kvr_kv_batch *batch, struct kvr_kv_deco
         return bad(error, "an event without a type");
     if (event->type == KVR_KV_OTHER)
         return KVR_OK;
-    const char *wrong = read_fields(decoder, event);
+    const char *wrong = kvr_kv_read_fields(decoder, event);
     return wrong ? bad(error, wrong) : KVR_OK;
 }
 

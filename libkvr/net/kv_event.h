@@ -19,7 +19,10 @@
  *   BlockUpdateEvent [type, key, replicas] and RemoveAllEvent [type], where replicas are pairs of a
  *   kind (memory, disk, local_disk) and a place. An update replaces the key's replicas; none means
  *   that it is gone. (As in mooncake-store/include/kv_event/kv_event.hpp and the project's
- *   subscriber guide.)
+ *   subscriber guide.) Its newer publisher (RFC 1527) sends maps with "event_type" stored, removed
+ * or cleared, and a block's "seq_hashes" or, where a key is no number, its "object_key".
+ * - Token ids may come in pairs with the one that follows (SGLang with EAGLE).
+ * - What is said with locality REMOTE lies with another: its medium is remote.
  *
  * Bytes come from another machine. A payload is walked once before anything of it is used, nothing
  * is allocated but room for hashes (8 bytes for each byte of payload at most) and tokens (4), and a
@@ -59,8 +62,18 @@ struct kvr_kv_batch {
     uint32_t left;             /* of them */
 };
 
-enum kvr_status kvr_kv_batch_read(
-    struct kvr_frame payload, struct kvr_kv_batch *batch, struct kvr_error *error);
+/* The memory of a decoder, reused from batch to batch. All zero bytes are a fresh one. */
+struct kvr_kv_decoder {
+    uint64_t *hashes;
+    size_t hash_room;
+    struct kvr_msgpack_numbers tokens; /* of the batch that was read last */
+    size_t next_list;                  /* the first of its lists that was not yet asked for */
+};
+
+void kvr_kv_decoder_release(struct kvr_kv_decoder *decoder);
+
+enum kvr_status kvr_kv_batch_read(struct kvr_frame payload, struct kvr_kv_decoder *decoder,
+    struct kvr_kv_batch *batch, struct kvr_error *error);
 
 enum kvr_kv_type {
     KVR_KV_STORED,
@@ -113,17 +126,9 @@ struct kvr_kv_event {
     char digits[24];       /* lora of an engine that sends only a number */
 };
 
-/* The memory of a decoder, reused from event to event. All zero bytes are a fresh one. */
-struct kvr_kv_decoder {
-    uint64_t *hashes;
-    uint32_t *tokens;
-    size_t hash_room, token_room;
-};
-
-void kvr_kv_decoder_release(struct kvr_kv_decoder *decoder);
-
-/* The next event of the batch. KVR_END after the last; KVR_BAD_INPUT for a broken one, which is
- * passed over; KVR_NO_MEMORY. Text and pieces point into the payload. */
+/* The next event of the batch, by the decoder that read the batch. KVR_END after the last;
+ * KVR_BAD_INPUT for a broken one, which is passed over; KVR_NO_MEMORY. Text and pieces point into
+ * the payload. */
 enum kvr_status kvr_kv_event_next(struct kvr_kv_batch *batch, struct kvr_kv_decoder *decoder,
     struct kvr_kv_event *event, struct kvr_error *error);
 

@@ -78,6 +78,50 @@ static bool take_list(struct kvr_kv_extra *extra, struct kvr_msgpack inside, uin
     return place(extra, whole, 0);
 }
 
+/* Typed keys of vLLM: {"type": "mm", "modality", "hash", "block_offset"}, {"type": "lora", "name"},
+ * {"type": "cache_salt", "salt"}, {"type": "prompt_embeds", "hash"}, {"type": "legacy", "value"}.
+ */
+static bool take_map(struct kvr_kv_extra *extra, struct kvr_msgpack inside, uint32_t length,
+    struct kvr_text whole, bool first)
+{
+    struct kvr_msgpack_value type = {0}, name, hash = {0}, salt = {0}, offset = {0};
+    struct kvr_text content = whole;
+    int64_t start;
+
+    for (uint32_t i = 0; i < length; i++) {
+        struct kvr_msgpack key = inside;
+        if (!kvr_msgpack_skip(&inside))
+            return false;
+        struct kvr_msgpack value = inside;
+        if (!kvr_msgpack_skip(&inside))
+            return false;
+        struct kvr_text piece = {(const char *)value.at, (size_t)(inside.at - value.at)};
+        kvr_msgpack_next(&key, &name);
+        if (is(&name, "type")) {
+            kvr_msgpack_next(&value, &type);
+        } else if (is(&name, "hash")) {
+            kvr_msgpack_next(&value, &hash);
+            content = piece;
+        } else if (is(&name, "salt")) {
+            kvr_msgpack_next(&value, &salt);
+        } else if (is(&name, "block_offset")) {
+            kvr_msgpack_next(&value, &offset);
+        } else if (is(&name, "value")) {
+            content = piece;
+        }
+    }
+    if (is(&type, "lora"))
+        return true;
+    if (is(&type, "cache_salt") && salt.type == KVR_MSGPACK_TEXT) {
+        if (first)
+            extra->salt = text_of(&salt);
+        return true;
+    }
+    if (is(&type, "mm") && hash.type == KVR_MSGPACK_TEXT && number_of(&offset, &start))
+        return place(extra, text_of(&hash), start);
+    return place(extra, content, 0); /* as the same content without a type */
+}
+
 bool kvr_kv_extra_next(const struct kvr_kv_event *event, bool first, struct kvr_kv_extra *extra)
 {
     struct kvr_msgpack_value keys, key;
@@ -102,6 +146,8 @@ bool kvr_kv_extra_next(const struct kvr_kv_event *event, bool first, struct kvr_
         bool taken = true;
         if (key.type == KVR_MSGPACK_ARRAY)
             taken = take_list(extra, inside, key.length, whole, first);
+        else if (key.type == KVR_MSGPACK_MAP)
+            taken = take_map(extra, inside, key.length, whole, first);
         else if (key.type == KVR_MSGPACK_TEXT && same(text_of(&key), event->lora))
             continue;
         else if (key.type == KVR_MSGPACK_TEXT && first && !extra->salt.text)

@@ -2,7 +2,8 @@
  * Extra keys of a block: what vLLM mixes into its hash besides tokens. A list with one entry a
  * block, each null or a list of: the LoRA's name, the content behind placeholder tokens as
  * (identifier, its start relative to the block), the salt (first block only); or the same tagged
- * as ("lora", name, path), ("mm", identifier, start), ("cache_salt", salt). LoRA and salt are the
+ * as ("lora", name, path), ("mm", identifier, start), ("cache_salt", salt), or as maps with a type
+ * of these names. LoRA and salt are the
  * namespace's; content goes into kvr's hash as kvr-tokenize puts it there; anything else is hashed
  * as content that starts with the block, so that blocks that differ stay different.
  */

@@ -61,8 +61,10 @@ static void append_ids(struct kvr_buffer *out, const uint64_t *ids, size_t count
 
 static void append_tail(struct kvr_buffer *out, const struct kvr_kv_run *run)
 {
-    kvr_buffer_append_text(out, ",\"block_size\":");
-    append_number(out, run->space->block_size);
+    if (run->space->block_size) {
+        kvr_buffer_append_text(out, ",\"block_size\":");
+        append_number(out, run->space->block_size);
+    }
     kvr_buffer_append_text(out, ",\"medium\":\"");
     kvr_buffer_append_text(out, kvr_medium_name(run->medium));
     kvr_buffer_append_byte(out, '"');

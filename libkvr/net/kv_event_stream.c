@@ -20,6 +20,8 @@ enum {
 #define REBUILD_FIRST_MS 10e3
 #define REBUILD_LAST_MS 600e3
 
+#define LANE_BYTES (sizeof(struct lane) + 1024) /* its translator, its name, what malloc adds */
+
 enum purpose { NO_WISH, FILL, REBUILD, VERIFY };
 
 struct waiting {
@@ -62,7 +64,7 @@ struct kvr_kv_stream {
         struct lane *lane; /* NULL: none */
         enum purpose purpose;
         double deadline_ms;
-        uint64_t from, replies;
+        uint64_t from, replies, last;
         bool ignored; /* what still comes of it */
     } replay;
     unsigned attempts; /* without an answer */
@@ -79,12 +81,18 @@ enum kvr_status kvr_kv_stream_create(struct kvr_kv_stream **stream,
     return KVR_OK;
 }
 
+/* What a message that waits takes: its bytes, its place in the list, what malloc adds. */
+static size_t waiting_bytes(size_t size)
+{
+    return size + sizeof(struct waiting) + 32;
+}
+
 static void drop_waiting(struct lane *lane, size_t count)
 {
     if (!count)
         return;
     for (size_t i = 0; i < count; i++) {
-        lane->stream->options.memory->used -= lane->waiting[i].size;
+        lane->stream->options.memory->used -= waiting_bytes(lane->waiting[i].size);
         free(lane->waiting[i].bytes);
     }
     lane->waiting_count -= count;
@@ -93,6 +101,7 @@ static void drop_waiting(struct lane *lane, size_t count)
 
 static void destroy_lane(struct lane *lane)
 {
+    lane->stream->options.memory->used -= LANE_BYTES;
     if (lane->waiting)
         drop_waiting(lane, lane->waiting_count);
     free(lane->waiting);
@@ -130,6 +139,11 @@ static struct lane *lane_of(struct kvr_kv_stream *stream, uint64_t rank, struct 
         kvr_error_set(error, KVR_BAD_INPUT, "a rank out of range");
         return NULL;
     }
+    struct kvr_kv_memory *memory = stream->options.memory;
+    if (LANE_BYTES > memory->limit - memory->used) {
+        kvr_error_set(error, KVR_BAD_INPUT, "no memory left for one more rank");
+        return NULL;
+    }
     struct lane **lanes =
         kvr_grow(stream->lanes, &stream->lane_room, stream->lane_count + 1, sizeof *lanes);
     struct lane *lane = lanes ? calloc(1, sizeof *lane) : NULL;
@@ -139,6 +153,7 @@ static struct lane *lane_of(struct kvr_kv_stream *stream, uint64_t rank, struct 
         kvr_error_memory(error);
         return NULL;
     }
+    memory->used += LANE_BYTES;
     lane->stream = stream;
     lane->rank = rank;
     lane->rebuild_interval_ms = REBUILD_FIRST_MS;
@@ -178,7 +193,7 @@ static enum kvr_status apply(struct lane *lane, uint64_t sequence, struct kvr_fr
     enum kvr_status status = KVR_OK;
 
     if (!batch) {
-        status = kvr_kv_batch_read(payload, &own, error);
+        status = kvr_kv_batch_read(payload, &lane->stream->options.memory->decoder, &own, error);
         batch = &own;
     }
     lane->ring[sequence % RING].mark = sequence + 1;
@@ -252,7 +267,8 @@ static enum kvr_status keep_waiting(struct lane *lane, uint64_t sequence, struct
         stream->counts.doubles += !*other;
         return KVR_OK;
     }
-    if (payload.size > memory->limit - memory->used || lane->waiting_count >= WAITING_LIMIT) {
+    if (waiting_bytes(payload.size) > memory->limit - memory->used ||
+        lane->waiting_count >= WAITING_LIMIT) {
         stream->counts.dropped_messages++;
         return KVR_OK;
     }
@@ -268,7 +284,7 @@ static enum kvr_status keep_waiting(struct lane *lane, uint64_t sequence, struct
     memmove(grown + at + 1, grown + at, (lane->waiting_count - at) * sizeof *grown);
     grown[at] = (struct waiting){sequence, time_s, bytes, payload.size};
     lane->waiting_count++;
-    memory->used += payload.size;
+    memory->used += waiting_bytes(payload.size);
     if (!lane->gap_open) {
         lane->gap_open = true;
         lane->gap_since_ms = stream->now_ms;
@@ -393,8 +409,11 @@ static enum kvr_status take_replayed(struct lane *lane, uint64_t sequence, struc
     }
     if (asked && !stream->replay.replies++)
         begin_replay(lane, sequence);
-    if (asked)
+    /* Answers come in order: what repeats itself forever gets no more time. */
+    if (asked && (stream->replay.replies == 1 || sequence > stream->replay.last)) {
         stream->replay.deadline_ms = stream->now_ms + stream->options.replay_timeout_ms;
+        stream->replay.last = sequence;
+    }
     if (asked && stream->replay.ignored)
         return KVR_OK;
     if (sequence < lane->next) {
@@ -553,7 +572,8 @@ enum kvr_status kvr_kv_stream_take(struct kvr_kv_stream *stream, const struct kv
         return KVR_OK;
     }
     if (status == KVR_OK)
-        status = kvr_kv_batch_read(message.payload, &batch, error);
+        status =
+            kvr_kv_batch_read(message.payload, &stream->options.memory->decoder, &batch, error);
     if (status != KVR_OK) {
         stream->counts.bad_messages++;
         return status;

@@ -7,7 +7,7 @@
 #include <sys/random.h>
 #include <time.h>
 
-enum { FIRST_SLOTS = 64, HUGE_PAGE_BYTES = 2 << 20 };
+enum { FIRST_SLOTS = 64, HUGE_PAGE_BYTES = 2 << 20, KEPT_ELEMENTS = 1 << 18, RESIZE_AHEAD = 16 };
 
 /* Drawn once; no answer depends on it. */
 static uint64_t secret;
@@ -24,6 +24,24 @@ static inline uint64_t mix(uint64_t key)
     key = (key ^ secret) * UINT64_C(0xff51afd7ed558ccd);
     key = (key ^ key >> 32 ^ secret) * UINT64_C(0xc4ceb9fe1a85ec53);
     return key ^ key >> 29;
+}
+
+void kvr_kv_memory_release(struct kvr_kv_memory *memory)
+{
+    kvr_kv_decoder_release(&memory->decoder);
+    free(memory->ids);
+    free(memory->tokens);
+    memory->ids = NULL;
+    memory->tokens = NULL;
+    memory->id_room = memory->token_room = 0;
+}
+
+void kvr_kv_memory_trim(struct kvr_kv_memory *memory)
+{
+    if (memory->decoder.hash_room > KEPT_ELEMENTS || memory->decoder.tokens.room > KEPT_ELEMENTS ||
+        memory->decoder.tokens.list_room > KEPT_ELEMENTS || memory->id_room > KEPT_ELEMENTS ||
+        memory->token_room > KEPT_ELEMENTS)
+        kvr_kv_memory_release(memory);
 }
 
 void kvr_kv_table_init(struct kvr_kv_table *table, struct kvr_kv_memory *memory)
@@ -47,8 +65,11 @@ void kvr_kv_table_release(struct kvr_kv_table *table)
 
 void kvr_kv_table_prefetch(const struct kvr_kv_table *table, uint64_t key)
 {
-    if (table->slots)
-        __builtin_prefetch(&table->slots[mix(key) & table->mask]);
+    if (!table->slots)
+        return;
+    const struct kvr_kv_entry *slot = &table->slots[mix(key) & table->mask];
+    __builtin_prefetch(slot, 1);
+    __builtin_prefetch(slot + 2, 1); /* the next line: it is where long searches end */
 }
 
 struct kvr_kv_entry *kvr_kv_table_find(const struct kvr_kv_table *table, uint64_t key)
@@ -91,6 +112,8 @@ static bool resize(struct kvr_kv_table *table, size_t slots)
     table->slots = fresh;
     table->mask = slots - 1;
     for (size_t i = 0; i < old_slots; i++) {
+        if (i + RESIZE_AHEAD < old_slots)
+            __builtin_prefetch(&fresh[mix(old[i + RESIZE_AHEAD].key) & table->mask], 1);
         if (!old[i].space)
             continue;
         size_t at = mix(old[i].key) & table->mask;

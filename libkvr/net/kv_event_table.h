@@ -8,7 +8,7 @@
 #ifndef KVR_NET_KV_EVENT_TABLE_H
 #define KVR_NET_KV_EVENT_TABLE_H
 
-#include "cache/engine.h"
+#include "net/kv_event.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -21,10 +21,23 @@ struct kvr_kv_entry {
     uint32_t unused;
 };
 
-/* Bytes that several tables (and what else their owner counts) may take together. */
+/*
+ * Bytes that several tables (and what else their owners count) may take together; and the lists of
+ * the one event that is being translated, which are not counted: one message can make them some 20
+ * times its size, so there is one set of them, however many streams and ranks there are, and large
+ * ones are given back. {0, limit} is a fresh one; release frees the lists.
+ */
 struct kvr_kv_memory {
     size_t used, limit;
+    struct kvr_kv_decoder decoder;
+    uint64_t *ids;
+    uint32_t *tokens;
+    size_t id_room, token_room;
 };
+
+void kvr_kv_memory_release(struct kvr_kv_memory *memory);
+/* Gives large lists back. */
+void kvr_kv_memory_trim(struct kvr_kv_memory *memory);
 
 struct kvr_kv_table {
     struct kvr_kv_entry *slots;

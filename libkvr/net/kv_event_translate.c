@@ -7,13 +7,15 @@
 #include <endian.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 enum {
-    RUN_LIMIT = 4096,   /* blocks that are told together */
-    TEXT_LIMIT = 1024,  /* bytes of a salt */
-    GROUP_LIMIT = 64,   /* groups whose kind is kept */
-    LOOK_AHEAD = 8,     /* blocks whose slots are fetched ahead */
-    REFERENCES = 65535, /* to a block in a medium, at most */
+    RUN_LIMIT = 4096,       /* blocks that are told together */
+    TOKENS_LIMIT = 1 << 20, /* the same for their tokens */
+    TEXT_LIMIT = 1024,      /* bytes of a salt */
+    GROUP_LIMIT = 64,       /* groups whose kind is kept */
+    LOOK_AHEAD = 8,         /* blocks whose slots are fetched ahead */
+    REFERENCES = 65535,     /* to a block in a medium, at most */
 };
 
 enum run_kind { RUN_NONE, RUN_STORED, RUN_REMOVED };
@@ -24,17 +26,15 @@ struct kvr_kv_translator {
     struct kvr_kv_table blocks;  /* engine's hash -> kvr's */
     struct kvr_kv_table objects; /* Mooncake's key -> engine's hash, media in references */
     struct kvr_kv_spaces spaces;
-    struct kvr_kv_decoder decoder;
+    struct kvr_kv_memory *memory;
     struct kvr_kv_counts counts;
+    uint32_t block_size;                /* the last one that an event gave; 0: none has */
     uint64_t full_groups, other_groups; /* bits: what kind each is known to be */
     struct kvr_chain_state chain;       /* for blocks with content */
     /* the run under way */
     enum run_kind kind;
     uint32_t space;
-    struct kvr_kv_run run;
-    uint64_t *ids;
-    uint32_t *tokens;
-    size_t id_room, token_room;
+    struct kvr_kv_run run; /* its lists are the memory's */
 };
 
 enum kvr_status kvr_kv_translator_create(struct kvr_kv_translator **translator,
@@ -48,6 +48,7 @@ enum kvr_status kvr_kv_translator_create(struct kvr_kv_translator **translator,
         return kvr_error_memory(error);
     made->options = *options;
     made->sink = *sink;
+    made->memory = memory;
     kvr_kv_table_init(&made->blocks, memory);
     kvr_kv_table_init(&made->objects, memory);
     kvr_kv_spaces_init(&made->spaces, memory);
@@ -61,10 +62,7 @@ void kvr_kv_translator_destroy(struct kvr_kv_translator *translator)
     kvr_kv_table_release(&translator->blocks);
     kvr_kv_table_release(&translator->objects);
     kvr_kv_spaces_release(&translator->spaces);
-    kvr_kv_decoder_release(&translator->decoder);
     kvr_chain_release(&translator->chain);
-    free(translator->ids);
-    free(translator->tokens);
     free(translator);
 }
 
@@ -89,8 +87,8 @@ static void end_run(struct kvr_kv_translator *t)
         return;
     }
     run->worker = t->options.worker;
-    run->ids = t->ids;
-    run->tokens = t->options.tokens && t->kind == RUN_STORED ? t->tokens : NULL;
+    run->ids = t->memory->ids;
+    run->tokens = t->options.tokens && t->kind == RUN_STORED ? t->memory->tokens : NULL;
     run->space = kvr_kv_spaces_get(&t->spaces, t->space);
     if (t->kind == RUN_STORED)
         t->sink.stored(t->sink.context, run);
@@ -104,9 +102,10 @@ static void begin_run(struct kvr_kv_translator *t, enum run_kind kind, enum kvr_
     uint32_t space, bool has_parent, uint64_t parent)
 {
     struct kvr_kv_run *run = &t->run;
-    bool goes_on = t->kind == kind && run->medium == medium && t->space == space && run->count &&
-                   run->count < RUN_LIMIT &&
-                   (kind == RUN_REMOVED || (has_parent && t->ids[run->count - 1] == parent));
+    bool goes_on =
+        t->kind == kind && run->medium == medium && t->space == space && run->count &&
+        run->count < RUN_LIMIT &&
+        (kind == RUN_REMOVED || (has_parent && t->memory->ids[run->count - 1] == parent));
 
     if (goes_on)
         return;
@@ -116,21 +115,30 @@ static void begin_run(struct kvr_kv_translator *t, enum run_kind kind, enum kvr_
     t->space = space;
 }
 
+/* One more block. A run that has become long ends, and another goes on from it. */
 static bool add_to_run(
     struct kvr_kv_translator *t, uint64_t id, const uint32_t *tokens, size_t token_count)
 {
+    struct kvr_kv_memory *memory = t->memory;
     struct kvr_kv_run *run = &t->run;
-    uint64_t *ids = kvr_grow(t->ids, &t->id_room, run->count + 1, sizeof *ids);
 
+    if (run->count >= RUN_LIMIT || run->token_count >= TOKENS_LIMIT) {
+        enum run_kind kind = t->kind;
+        enum kvr_medium medium = run->medium;
+        uint64_t last = memory->ids[run->count - 1];
+        end_run(t);
+        begin_run(t, kind, medium, t->space, kind == RUN_STORED, last);
+    }
+    uint64_t *ids = kvr_grow(memory->ids, &memory->id_room, run->count + 1, sizeof *ids);
     if (!ids)
         return false;
-    t->ids = ids;
+    memory->ids = ids;
     if (t->options.tokens && token_count) {
-        uint32_t *room =
-            kvr_grow(t->tokens, &t->token_room, run->token_count + token_count, sizeof *room);
+        uint32_t *room = kvr_grow(
+            memory->tokens, &memory->token_room, run->token_count + token_count, sizeof *room);
         if (!room)
             return false;
-        t->tokens = room;
+        memory->tokens = room;
         memcpy(room + run->token_count, tokens, token_count * sizeof *tokens);
         run->token_count += token_count;
     }
@@ -145,9 +153,15 @@ static uint64_t wire(const struct kvr_kv_translator *t, uint64_t key, uint64_t h
 
 /* ---- groups ---- */
 
+/* Whether the text has the part, in any case of its letters. */
 static bool has(struct kvr_text text, const char *part)
 {
-    return text.text && memmem(text.text, text.length, part, strlen(part)) != NULL;
+    size_t length = strlen(part);
+
+    for (size_t i = 0; text.text && i + length <= text.length; i++)
+        if (strncasecmp(text.text + i, part, length) == 0)
+            return true;
+    return false;
 }
 
 /* Whether the event's blocks can be reused by prefix alone. */
@@ -156,8 +170,8 @@ static bool full_attention(struct kvr_kv_translator *t, const struct kvr_kv_even
     uint64_t bit = event->has_group && event->group < GROUP_LIMIT ? UINT64_C(1) << event->group : 0;
 
     if (event->kind.text || event->sliding) {
-        bool full = !event->sliding && !has(event->kind, "sliding") &&
-                    (has(event->kind, "full") || has(event->kind, "mla") || !event->kind.text);
+        bool full = event->kind.text && !has(event->kind, "sliding") &&
+                    (has(event->kind, "full") || has(event->kind, "mla"));
         t->full_groups = full ? t->full_groups | bit : t->full_groups & ~bit;
         t->other_groups = full ? t->other_groups & ~bit : t->other_groups | bit;
         return full;
@@ -354,15 +368,18 @@ static const char *stored(struct kvr_kv_translator *t, const struct kvr_kv_event
     if (!event->hash_count)
         return NULL;
     bool known = kvr_kv_table_find(&t->blocks, event->hashes[0]) != NULL;
-    if (!event->token_count && (known || !t->options.native || !block_size)) {
+    if (!event->token_count && (known || !t->options.native)) {
         store_known(t, event);
         return NULL;
     }
     if (!block_size && event->token_count % event->hash_count == 0)
         block_size = event->token_count / event->hash_count;
-    if (!block_size || block_size > UINT32_MAX ||
-        (event->token_count && event->token_count != event->hash_count * block_size))
+    if (event->token_count && (!block_size || event->token_count != event->hash_count * block_size))
         return "token_ids that are not block_size for each block";
+    if (block_size)
+        t->block_size = (uint32_t)block_size;
+    else
+        block_size = t->block_size; /* a store that knows only keys; 0: nobody said */
     return store_blocks(t, event, event->medium, (uint32_t)block_size);
 }
 
@@ -484,7 +501,8 @@ enum kvr_status kvr_kv_translate(
     struct kvr_error own = {0};
     enum kvr_status status, worst = KVR_OK;
 
-    while ((status = kvr_kv_event_next(batch, &translator->decoder, &event, &own)) != KVR_END) {
+    while ((status = kvr_kv_event_next(batch, &translator->memory->decoder, &event, &own)) !=
+           KVR_END) {
         if (status == KVR_OK) {
             const char *wrong = apply(translator, &event);
             if (!wrong)
@@ -497,6 +515,7 @@ enum kvr_status kvr_kv_translate(
         worst = status;
     }
     end_run(translator);
+    kvr_kv_memory_trim(translator->memory);
     return worst;
 }
 

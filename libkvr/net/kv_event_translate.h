@@ -24,10 +24,10 @@
 /* A namespace with its block size. */
 struct kvr_kv_space {
     struct kvr_text model, lora, salt; /* text NULL: none */
-    uint32_t block_size;
-    uint64_t seed;    /* of kvr's chain */
-    uint64_t holders; /* entries in it; 0: free */
-    uint64_t key;     /* what it is found by */
+    uint32_t block_size;               /* 0: not said; only in native runs without tokens */
+    uint64_t seed;                     /* of kvr's chain */
+    uint64_t holders;                  /* entries in it; 0: free */
+    uint64_t key;                      /* what it is found by */
     size_t bytes;
 };
 

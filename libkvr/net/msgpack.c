@@ -1,9 +1,13 @@
 #include "net/msgpack.h"
 
+#include "base/grow.h"
 #include "line/json.h"
 
 #include <endian.h>
+#include <stdlib.h>
 #include <string.h>
+
+enum { LIST_LEAST = 8 }; /* numbers in a list that is kept */
 
 static uint64_t big_endian(const uint8_t *bytes, size_t count)
 {
@@ -159,34 +163,6 @@ static const uint8_t fixed_bytes[256] = {
     [0xe0 ... 0xff] = 1,
 };
 
-/* Values still to be passed over are counted, so depth costs nothing; as each takes a byte, more of
- * them than bytes are a lie and end the walk. */
-bool kvr_msgpack_skip(struct kvr_msgpack *reader)
-{
-    struct kvr_msgpack at = *reader;
-    struct kvr_msgpack_value value;
-
-    for (uint64_t left = 1; left; left--) {
-        if (left > (uint64_t)(at.end - at.at))
-            return false;
-        size_t bytes = fixed_bytes[*at.at];
-        if (bytes) {
-            if (bytes > (size_t)(at.end - at.at))
-                return false;
-            at.at += bytes;
-            continue;
-        }
-        if (!kvr_msgpack_next(&at, &value))
-            return false;
-        if (value.type == KVR_MSGPACK_ARRAY)
-            left += value.length;
-        else if (value.type == KVR_MSGPACK_MAP)
-            left += 2 * (uint64_t)value.length;
-    }
-    reader->at = at.at;
-    return true;
-}
-
 /* Where the number of a small unsigned integer lies, by its first byte: in the big-endian 32 bits
  * at `offset`, shifted right by `shift`. width 0: it is something else. */
 static const struct {
@@ -242,6 +218,82 @@ bool kvr_msgpack_u32s(struct kvr_msgpack *reader, uint32_t *numbers, size_t *cou
     *count = done;
     reader->at = at.at;
     return true;
+}
+
+/* Keeps the list that the reader stands before, and passes over it. */
+static bool keep_list(struct kvr_msgpack *reader, struct kvr_msgpack_numbers *kept)
+{
+    struct kvr_msgpack ahead = *reader;
+    struct kvr_msgpack_value list;
+    size_t count;
+
+    if (!kvr_msgpack_next(&ahead, &list) || list.type != KVR_MSGPACK_ARRAY ||
+        list.length < LIST_LEAST || !small_numbers[*ahead.at].width)
+        return false;
+    uint32_t *numbers =
+        kvr_grow(kept->numbers, &kept->room, kept->count + list.length, sizeof *numbers);
+    if (!numbers)
+        return false;
+    kept->numbers = numbers;
+    struct kvr_msgpack_list *lists =
+        kvr_grow(kept->lists, &kept->list_room, kept->list_count + 1, sizeof *lists);
+    if (!lists)
+        return false;
+    kept->lists = lists;
+    ahead = *reader;
+    if (!kvr_msgpack_u32s(&ahead, numbers + kept->count, &count))
+        return false;
+    lists[kept->list_count++] = (struct kvr_msgpack_list){reader->at, ahead.at, kept->count, count};
+    kept->count += count;
+    reader->at = ahead.at;
+    return true;
+}
+
+/* Values still to be passed over are counted, so depth costs nothing; as each takes a byte, more of
+ * them than bytes are a lie and end the walk. */
+static inline bool walk(struct kvr_msgpack *reader, struct kvr_msgpack_numbers *kept)
+{
+    struct kvr_msgpack at = *reader;
+    struct kvr_msgpack_value value;
+
+    for (uint64_t left = 1; left; left--) {
+        if (left > (uint64_t)(at.end - at.at))
+            return false;
+        size_t bytes = fixed_bytes[*at.at];
+        if (bytes) {
+            if (bytes > (size_t)(at.end - at.at))
+                return false;
+            at.at += bytes;
+            continue;
+        }
+        if (kept && keep_list(&at, kept))
+            continue;
+        if (!kvr_msgpack_next(&at, &value))
+            return false;
+        if (value.type == KVR_MSGPACK_ARRAY)
+            left += value.length;
+        else if (value.type == KVR_MSGPACK_MAP)
+            left += 2 * (uint64_t)value.length;
+    }
+    reader->at = at.at;
+    return true;
+}
+
+bool kvr_msgpack_skip(struct kvr_msgpack *reader)
+{
+    return walk(reader, NULL);
+}
+
+bool kvr_msgpack_walk(struct kvr_msgpack *reader, struct kvr_msgpack_numbers *kept)
+{
+    return walk(reader, kept);
+}
+
+void kvr_msgpack_numbers_release(struct kvr_msgpack_numbers *kept)
+{
+    free(kept->numbers);
+    free(kept->lists);
+    memset(kept, 0, sizeof *kept);
 }
 
 static void append_hex(struct kvr_buffer *out, const uint8_t *bytes, size_t length)

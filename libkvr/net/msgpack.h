@@ -56,6 +56,27 @@ bool kvr_msgpack_skip(struct kvr_msgpack *reader);
 bool kvr_msgpack_u32s(struct kvr_msgpack *reader, uint32_t *numbers, size_t *count);
 
 /*
+ * Passes over one whole value as kvr_msgpack_skip() does, and keeps what lists of small unsigned
+ * integers it meets: token ids are most of a message of events, and finding where a number ends is
+ * most of reading it. A list that is not kept (short, other numbers, no memory) is only passed
+ * over. All zero bytes are an empty collection; lists stand in order of their place. count and
+ * list_count are the caller's to set back; release frees the rest.
+ */
+struct kvr_msgpack_list {
+    const uint8_t *start, *end; /* of the list's bytes */
+    size_t first, count;        /* of the numbers */
+};
+
+struct kvr_msgpack_numbers {
+    uint32_t *numbers;
+    struct kvr_msgpack_list *lists;
+    size_t count, room, list_count, list_room;
+};
+
+bool kvr_msgpack_walk(struct kvr_msgpack *reader, struct kvr_msgpack_numbers *kept);
+void kvr_msgpack_numbers_release(struct kvr_msgpack_numbers *kept);
+
+/*
  * Appends one whole value as JSON: bytes and extensions as {"$bin":"hex"}, keys of maps that are no
  * text as their JSON in a string (containers as keys are refused), text with U+FFFD for what is not
  * UTF-8. False for a broken value, for one deeper than KVR_MSGPACK_DEPTH and when memory is short.

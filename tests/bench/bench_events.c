@@ -211,7 +211,7 @@ static void into_cleared(void *context, const char *worker, const char *reason)
 static double index_once(const char *path, struct into *into)
 {
     struct kvr_index_options options = KVR_INDEX_DEFAULTS;
-    struct kvr_kv_memory memory = {0, SIZE_MAX};
+    struct kvr_kv_memory memory = {.limit = SIZE_MAX};
     const struct kvr_kv_sink sink = {into, into_stored, into_removed, into_cleared};
     struct kvr_kv_stream_options stream_options = {
         .name = "w0", .memory = &memory, .sink = &sink, .reorder_ms = 1};
@@ -232,6 +232,7 @@ static double index_once(const char *path, struct into *into)
     double took = seconds(CLOCK_PROCESS_CPUTIME_ID) - start;
     kvr_kv_reader_close(reader);
     kvr_kv_stream_destroy(stream);
+    kvr_kv_memory_release(&memory);
     kvr_index_destroy(into->index);
     return took;
 }

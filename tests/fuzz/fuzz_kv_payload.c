@@ -20,7 +20,7 @@ static uint64_t stored, removed;
 static void on_stored(void *context, const struct kvr_kv_run *run)
 {
     (void)context;
-    require(run->count && run->space && run->space->block_size);
+    require(run->count && run->space && (run->space->block_size || !run->token_count));
     require(!run->tokens || run->token_count == 0 ||
             run->token_count == run->count * (size_t)run->space->block_size);
     stored += run->count;
@@ -52,7 +52,7 @@ static void view(struct kvr_frame payload)
     enum kvr_status status;
 
     require(structure != NULL);
-    if (kvr_kv_batch_read(payload, &batch, NULL) == KVR_OK) {
+    if (kvr_kv_batch_read(payload, &decoder, &batch, NULL) == KVR_OK) {
         while ((status = kvr_kv_event_next(&batch, &decoder, &event, NULL)) != KVR_END) {
             kvr_buffer_clear(&out);
             if (status == KVR_OK && kvr_kv_event_json(&event, &out))
@@ -67,7 +67,7 @@ static void view(struct kvr_frame payload)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    struct kvr_kv_memory memory = {0, MEMORY};
+    struct kvr_kv_memory memory = {.limit = MEMORY};
     const struct kvr_kv_sink sink = {NULL, on_stored, on_removed, on_cleared};
     struct kvr_kv_translator *translator;
     struct kvr_kv_batch batch;
@@ -81,13 +81,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     view(payload);
     require(kvr_kv_translator_create(&translator, &options, &memory, &sink, NULL) == KVR_OK);
     for (int i = 0; i < 2; i++) {
-        if (kvr_kv_batch_read(payload, &batch, NULL) != KVR_OK)
+        if (kvr_kv_batch_read(payload, &memory.decoder, &batch, NULL) != KVR_OK)
             break;
         kvr_kv_translate(translator, &batch, NULL);
         require(memory.used <= memory.limit);
     }
     kvr_kv_translator_clear(translator, "fuzz");
     require(memory.used == 0);
+    kvr_kv_memory_release(&memory);
     kvr_kv_translator_destroy(translator);
     return 0;
 }

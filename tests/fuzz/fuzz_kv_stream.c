@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MEMORY 8192u
+#define MEMORY 16384u
 
 static void require(bool truth)
 {
@@ -28,7 +28,7 @@ static void on_cleared(void *context, const char *worker, const char *reason)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    struct kvr_kv_memory memory = {0, MEMORY};
+    struct kvr_kv_memory memory = {.limit = MEMORY};
     const struct kvr_kv_sink sink = {NULL, on_run, on_run, on_cleared};
     struct kvr_kv_stream *stream;
     double now_ms = 0;
@@ -70,5 +70,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     kvr_kv_stream_finish(stream);
     kvr_kv_stream_destroy(stream);
     require(memory.used == 0);
+    kvr_kv_memory_release(&memory);
     return 0;
 }

@@ -77,7 +77,7 @@ static void decode(const struct kvr_kv_message *message, struct kvr_kv_batch *ba
     struct kvr_error error = {0};
     enum kvr_status status;
 
-    assert_int_equal(kvr_kv_batch_read(message->payload, batch, &error), KVR_OK);
+    assert_int_equal(kvr_kv_batch_read(message->payload, decoder, batch, &error), KVR_OK);
     kvr_buffer_clear(out);
     kvr_buffer_append_byte(out, '[');
     while ((status = kvr_kv_event_next(batch, decoder, &event, &error)) != KVR_END) {
@@ -363,7 +363,7 @@ static enum kvr_status one(
     struct kvr_kv_batch batch;
     struct kvr_error error = {0};
     struct kvr_frame payload = {(const uint8_t *)bytes, size};
-    enum kvr_status status = kvr_kv_batch_read(payload, &batch, &error);
+    enum kvr_status status = kvr_kv_batch_read(payload, decoder, &batch, &error);
 
     if (status != KVR_OK)
         return status;
@@ -415,6 +415,93 @@ static void unseen_layouts(void **state)
     kvr_kv_decoder_release(&decoder);
 }
 
+/* What an event with this token_ids has as tokens; the list's bytes are given. */
+static void tokens_are(const char *list, size_t size, size_t count, const uint32_t *tokens)
+{
+    static const char before[] = "\x92\x01\x91\x95\xab" "BlockStored\x91\x01\xc0";
+    struct kvr_kv_decoder decoder = {0};
+    struct kvr_kv_event event;
+    char bytes[256];
+
+    memcpy(bytes, before, sizeof before - 1);
+    memcpy(bytes + sizeof before - 1, list, size);
+    bytes[sizeof before - 1 + size] = 2; /* block_size */
+    enum kvr_status status = one(bytes, sizeof before + size, &decoder, &event);
+    assert_int_equal(status, tokens ? KVR_OK : KVR_BAD_INPUT);
+    if (tokens) {
+        assert_int_equal(event.token_count, count);
+        assert_memory_equal(event.tokens, tokens, count * sizeof *tokens);
+        assert_int_equal(event.block_size, 2);
+    }
+    kvr_kv_decoder_release(&decoder);
+}
+
+/* Long lists are read when a batch is found whole, short and odd ones with their event. */
+static void token_lists(void **state)
+{
+    static const uint32_t tokens[] = {1, 200, 40000, 3000000000, 5, 6, 7, 8, 9};
+
+    (void)state;
+    tokens_are(
+        "\x99\x01\xcc\xc8\xcd\x9c\x40\xce\xb2\xd0\x5e\x00\x05\x06\x07\x08\x09", 17, 9, tokens);
+    tokens_are("\x92\x01\xcc\xc8", 4, 2, tokens);
+    /* Pairs with the token that follows: the first of each. */
+    tokens_are("\x92\x92\x01\xcc\xc8\x92\xcc\xc8\xcd\x9c\x40", 11, 2, tokens);
+    tokens_are("\x92\x93\x01\x02\xa1x\x91\xcc\xc8", 9, 2, tokens);
+    tokens_are("\x92\x92\x01\x02\x05", 5, 0, NULL);
+    tokens_are("\x91\x90", 2, 0, NULL);
+    tokens_are("\x91\x91\xc0", 3, 0, NULL);
+    tokens_are("\x99\x01\x02\x03\x04\x05\x06\x07\x08\xa1x", 11, 0, NULL);
+    tokens_are("\x91\xcf\x00\x00\x00\x01\x00\x00\x00\x00", 10, 0, NULL);
+}
+
+/* Every list of small numbers in any value, found on the way, is what it is by itself. */
+static void lists_met_on_the_way(void **state)
+{
+    struct kvr_msgpack_numbers kept = {0};
+    size_t found = 0;
+
+    (void)state;
+    for (int round = 0; round < 300; round++) {
+        msgpack_sbuffer bytes;
+        msgpack_packer packer;
+        uint32_t numbers[64];
+        size_t count;
+
+        msgpack_sbuffer_init(&bytes);
+        msgpack_packer_init(&packer, &bytes, msgpack_sbuffer_write);
+        msgpack_pack_array(&packer, 3);
+        pack_some(&packer, 3);
+        size_t length = draw() % 40;
+        msgpack_pack_array(&packer, length);
+        for (size_t i = 0; i < length; i++)
+            draw() % 200 ? msgpack_pack_uint64(&packer, draw() >> (32 + draw() % 32))
+                         : msgpack_pack_nil(&packer);
+        pack_some(&packer, 3);
+        struct kvr_msgpack reader = {
+            (const uint8_t *)bytes.data, (const uint8_t *)bytes.data + bytes.size};
+        kept.count = kept.list_count = 0;
+        assert_true(kvr_msgpack_walk(&reader, &kept));
+        assert_ptr_equal(reader.at, reader.end);
+        const uint8_t *last = NULL;
+        for (size_t i = 0; i < kept.list_count; i++) {
+            struct kvr_msgpack list = {kept.lists[i].start, reader.end};
+            assert_true(kept.lists[i].start > last);
+            last = kept.lists[i].start;
+            if (kept.lists[i].count > 64)
+                continue;
+            assert_true(kvr_msgpack_u32s(&list, numbers, &count));
+            assert_ptr_equal(list.at, kept.lists[i].end);
+            assert_int_equal(count, kept.lists[i].count);
+            assert_memory_equal(numbers, kept.numbers + kept.lists[i].first, 4 * count);
+            found++;
+        }
+        msgpack_sbuffer_destroy(&bytes);
+    }
+    assert_true(found > 100);
+    kvr_msgpack_numbers_release(&kept);
+}
+
 static void media_names(void **state)
 {
     static const struct {
@@ -442,6 +529,8 @@ int main(void)
         cmocka_unit_test(reads_as_msgpack_c),
         cmocka_unit_test(refuses_lies),
         cmocka_unit_test(unseen_layouts),
+        cmocka_unit_test(token_lists),
+        cmocka_unit_test(lists_met_on_the_way),
         cmocka_unit_test(media_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

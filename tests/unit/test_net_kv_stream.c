@@ -236,6 +236,7 @@ static void end_reader(struct reader *reader)
 {
     kvr_kv_stream_destroy(reader->stream);
     assert_int_equal(reader->memory.used, 0);
+    kvr_kv_memory_release(&reader->memory);
 }
 
 static void deliver(struct reader *reader, const struct message *message, bool replayed)

@@ -20,7 +20,7 @@ static void begin(bool native, size_t limit)
 {
     const struct kvr_kv_translator_options options = {.worker = "w", .native = native};
 
-    memory = (struct kvr_kv_memory){0, limit};
+    memory = (struct kvr_kv_memory){.limit = limit};
     kvr_writer_init(&writer, -1); /* nothing is written: lines stay in its buffer */
     sink = kvr_kv_line_sink(&writer);
     assert_int_equal(kvr_kv_translator_create(&translator, &options, &memory, &sink, NULL), KVR_OK);
@@ -31,6 +31,7 @@ static void end(void)
     kvr_kv_translator_destroy(translator);
     kvr_buffer_release(&writer.buffer);
     assert_int_equal(memory.used, 0);
+    kvr_kv_memory_release(&memory);
 }
 
 static void pack(msgpack_packer *packer, struct kvr_value value)
@@ -93,8 +94,8 @@ static const char *lines_of(const char *events, enum kvr_status expected)
     kvr_buffer_clear(&writer.buffer);
     writer.whole = 0;
     assert_int_equal(
-        kvr_kv_batch_read(
-            (struct kvr_frame){(const uint8_t *)payload.data, payload.size}, &batch, &error),
+        kvr_kv_batch_read((struct kvr_frame){(const uint8_t *)payload.data, payload.size},
+            &memory.decoder, &batch, &error),
         KVR_OK);
     assert_int_equal(kvr_kv_translate(translator, &batch, &error), expected);
     msgpack_sbuffer_destroy(&payload);
@@ -224,6 +225,154 @@ static void what_cannot_be_reused_is_left_out(void **state)
     end();
 }
 
+/* The kind decides where it is said, in whatever spelling; a window alone is a sliding one. */
+static void kinds_of_attention(void **state)
+{
+    (void)state;
+    begin(true, 1 << 20);
+    gives("[" STORED(1, null, ",\"group_idx\":1,\"kv_cache_spec_kind\":\"FullAttention\"") "]",
+        ROOT(1, "gpu"));
+    gives("[" STORED(2, null,
+              ",\"kv_cache_spec_kind\":\"full_attention\",\"kv_cache_spec_sliding_window\":9") "]",
+        ROOT(2, "gpu"));
+    gives("[" STORED(3, null, ",\"kv_cache_spec_sliding_window\":9") "]", "");
+    gives("[" STORED(4, null, ",\"kv_cache_spec_kind\":\"sliding_window_mla\"") "]", "");
+    gives("[" STORED(5, null, ",\"kv_cache_spec_kind\":\"SlidingWindow\"") "]", "");
+    gives("[" STORED(6, null, ",\"kv_cache_spec_kind\":\"unknown\"") "]", "");
+    gives(
+        "[" STORED(7, null, ",\"kv_cache_spec_kind\":\"sink_full_attention\"") "]", ROOT(7, "gpu"));
+    end();
+}
+
+/* What a worker says of another's cache, or of a store that they share. */
+static void localities(void **state)
+{
+    (void)state;
+    begin(true, 1 << 20);
+    gives(
+        "[" STORED(1, null, ",\"medium\":\"CPU\",\"locality\":\"REMOTE\"") "]", ROOT(1, "remote"));
+    gives("[" STORED(1, null, ",\"medium\":\"CPU\",\"locality\":\"LOCAL\"") "]", ROOT(1, "cpu"));
+    gives("[" REMOVED(1, ",\"medium\":\"CPU\",\"locality\":\"REMOTE\"") "]",
+        LINE("removed", 1, "remote"));
+    gives("[" REMOVED(1, ",\"medium\":\"CPU\",\"locality\":7") "]", LINE("removed", 1, "cpu"));
+    end();
+}
+
+/* The id that these extra keys give to the block of STORED. */
+static unsigned long long id_with(const char *keys, const char *lora)
+{
+    static unsigned hash = 1000;
+    char events[512];
+
+    snprintf(events, sizeof events,
+        "[{\"type\":\"BlockStored\",\"block_hashes\":[%u],\"token_ids\":[1,2],\"block_size\":2,"
+        "\"lora_name\":%s,\"event_version\":1,\"extra_keys\":[[%s]]}]",
+        hash++, lora, keys);
+    const char *at = strstr(lines_of(events, KVR_OK), "\"hash_ids\":[");
+    assert_non_null(at);
+    return strtoull(at + 12, NULL, 10);
+}
+
+/* Keys that say what they are give the ids of those that do not. */
+static void typed_extra_keys(void **state)
+{
+    (void)state;
+    begin(false, 1 << 20);
+    unsigned long long plain = id_with("", "null");
+    assert_true(
+        id_with("{\"type\":\"lora\",\"name\":\"l\"}", "\"l\"") == id_with("\"l\"", "\"l\""));
+    assert_true(
+        id_with("{\"type\":\"lora\",\"name\":\"l\"},{\"salt\":\"l\",\"type\":\"cache_salt\"}",
+            "\"l\"") == id_with("[\"cache_salt\",\"l\"]", "\"l\""));
+    assert_true(id_with("{\"type\":\"cache_salt\",\"salt\":\"s\"}", "null") != plain);
+    assert_true(
+        id_with("{\"type\":\"mm\",\"modality\":\"image\",\"hash\":\"i\",\"block_offset\":-3}",
+            "null") == id_with("[\"i\",-3]", "null"));
+    assert_true(id_with("{\"type\":\"prompt_embeds\",\"hash\":\"e\"}", "null") != plain);
+    assert_true(id_with("{\"type\":\"legacy\",\"value\":7}", "null") == id_with("7", "null"));
+    assert_true(id_with("{\"type\":\"new\",\"x\":1}", "null") !=
+                id_with("{\"type\":\"new\",\"x\":2}", "null"));
+    end();
+}
+
+/* Mooncake's master, by RFC 1527: blocks by key, without tokens; size and media as said. */
+static void mooncake_master(void **state)
+{
+    (void)state;
+    begin(true, 1 << 20);
+    gives("[{\"event_id\":1,\"event_type\":\"stored\",\"block_size\":null,\"lora_name\":null,"
+          "\"tenant_id\":\"t\",\"medium\":\"cpu\",\"dp_rank\":null,\"object_key\":\"42\","
+          "\"seq_hashes\":[42],\"base_block_idx\":0,\"parent_hash\":null,\"token_ids\":null}]",
+        "{\"event\":\"stored\",\"worker\":\"w\",\"hash_ids\":[42],\"parent\":null,\"medium\":"
+        "\"cpu\"}\n");
+    gives(
+        "[{\"event_type\":\"removed\",\"object_key\":\"42\",\"seq_hashes\":[],\"medium\":\"cpu\"}]",
+        "{\"event\":\"removed\",\"worker\":\"w\",\"hash_ids\":[42],\"medium\":\"cpu\"}\n");
+    /* The older names beside the newer ones. */
+    gives("[{\"event_type\":\"stored\",\"type\":\"BlockStored\",\"object_key\":\"a/"
+          "b\",\"seq_hashes\":[7],"
+          "\"block_hashes\":[7],\"block_size\":2,\"medium\":\"disk\",\"token_ids\":null}]",
+        ROOT(7, "disk"));
+    gives("[{\"event_type\":\"cleared\",\"tenant_id\":\"t\"}]",
+        "{\"event\":\"cleared\",\"worker\":\"w\"}\n");
+    end();
+    /* Without tokens there is no id of kvr's: counted. With them there is. */
+    begin(false, 1 << 20);
+    gives("[{\"event_type\":\"stored\",\"seq_hashes\":[42],\"medium\":\"cpu\"}]", "");
+    assert_int_equal(counts()->tokenless_blocks, 1);
+    assert_non_null(
+        strstr(lines_of("[{\"event_type\":\"stored\",\"seq_hashes\":[1],\"parent_hash\":null,"
+                        "\"token_ids\":[1,2],\"block_size\":2,\"additional_salt\":\"s\"}]",
+                   KVR_OK),
+            "\"salt\":\"s\""));
+    end();
+}
+
+/* One event of very many blocks gives lines of a bounded length, each going on from the last. */
+static void long_events_are_told_in_parts(void **state)
+{
+    enum { BLOCKS = 10000 };
+    struct kvr_kv_batch batch;
+    msgpack_sbuffer payload;
+    msgpack_packer packer;
+    size_t lines = 0;
+
+    (void)state;
+    begin(true, 1 << 24);
+    msgpack_sbuffer_init(&payload);
+    msgpack_packer_init(&packer, &payload, msgpack_sbuffer_write);
+    msgpack_pack_array(&packer, 2);
+    msgpack_pack_int(&packer, 1);
+    msgpack_pack_array(&packer, 1);
+    msgpack_pack_array(&packer, 5);
+    msgpack_pack_str(&packer, 11);
+    msgpack_pack_str_body(&packer, "BlockStored", 11);
+    msgpack_pack_array(&packer, BLOCKS);
+    for (int i = 1; i <= BLOCKS; i++)
+        msgpack_pack_int(&packer, i);
+    msgpack_pack_nil(&packer);
+    msgpack_pack_array(&packer, BLOCKS);
+    for (int i = 1; i <= BLOCKS; i++)
+        msgpack_pack_int(&packer, i);
+    msgpack_pack_int(&packer, 1);
+    assert_int_equal(
+        kvr_kv_batch_read((struct kvr_frame){(const uint8_t *)payload.data, payload.size},
+            &memory.decoder, &batch, NULL),
+        KVR_OK);
+    assert_int_equal(kvr_kv_translate(translator, &batch, NULL), KVR_OK);
+    for (const char *at = kvr_buffer_text(&writer.buffer); at && *at; lines++) {
+        const char *end = strchr(at, '\n'), *parent = strstr(at, "\"parent\":");
+        assert_true(end && parent && end - at < 100000);
+        assert_int_equal(strtol(strchr(at, '[') + 1, NULL, 10), (long)lines * 4096 + 1);
+        if (lines)
+            assert_int_equal(strtol(parent + 9, NULL, 10), (long)lines * 4096);
+        at = end + 1;
+    }
+    assert_int_equal(lines, 3);
+    msgpack_sbuffer_destroy(&payload);
+    end();
+}
+
 static void bad_events_fail_alone(void **state)
 {
     (void)state;
@@ -311,6 +460,11 @@ int main(void)
         cmocka_unit_test(ids_by_the_definition),
         cmocka_unit_test(references_and_media),
         cmocka_unit_test(what_cannot_be_reused_is_left_out),
+        cmocka_unit_test(kinds_of_attention),
+        cmocka_unit_test(localities),
+        cmocka_unit_test(typed_extra_keys),
+        cmocka_unit_test(mooncake_master),
+        cmocka_unit_test(long_events_are_told_in_parts),
         cmocka_unit_test(bad_events_fail_alone),
         cmocka_unit_test(a_hash_with_other_content_is_not_believed),
         cmocka_unit_test(memory_is_bounded),
