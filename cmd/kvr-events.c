@@ -17,8 +17,8 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <unistd.h>
-#include <zmq.h>
 
 enum {
     MESSAGES_AT_ONCE = 256, /* of one source before the next has its turn */
@@ -93,14 +93,17 @@ struct source {
     char *own_name;
     struct kvr_kv_socket *socket;
     struct kvr_kv_stream *stream;
-    unsigned complaints;
-    bool connected, shown;
+    unsigned complaints, outages;
+    bool connected, in_trouble;
+    bool busy; /* more may have come than was taken */
+    double wake_ms;
 };
 
 struct events {
     struct tool tool;
     struct events_settings settings;
-    void *context; /* of ZMQ */
+    struct kvr_reactor reactor;
+    struct kvr_zmtp_budget budget; /* of messages that are not whole */
     struct kvr_kv_memory memory;
     struct kvr_kv_sink sink;
     struct source **sources;
@@ -285,18 +288,30 @@ static bool over(const struct events *events)
 
 /* ---- live ---- */
 
+/* A record that cannot be written is said at once, and the lines go on; the exit status tells it.
+ */
+static void flush_record(struct events *events)
+{
+    if (!events->settings.record || events->record.error.status != KVR_OK)
+        return;
+    kvr_writer_flush(&events->record);
+    if (events->record.error.status != KVR_OK)
+        tool_warn(&events->tool, "%s: no more of it: %s", events->settings.record,
+            events->record.error.text);
+}
+
 static void record_message(struct events *events, const struct source *source,
     const struct kvr_frame *frames, size_t count, bool replayed)
 {
     struct kvr_kv_record record = {source->own_name, replayed, kvr_clock_wall_ms(), {{0}}, count};
 
-    if (!events->settings.record)
+    if (!events->settings.record || events->record.error.status != KVR_OK)
         return;
     memcpy(record.frames, frames, count * sizeof *frames);
     kvr_kv_record_append(&events->record.buffer, &record);
     events->record.whole = events->record.buffer.length;
     if (events->record.whole >= 1 << 16)
-        kvr_writer_flush(&events->record);
+        flush_record(events);
 }
 
 /* What has come for one source. False: nothing. */
@@ -306,14 +321,36 @@ static bool drain_source(struct events *events, struct source *source)
     size_t count;
     bool replayed, some = false;
 
-    for (int i = 0; i < MESSAGES_AT_ONCE && !over(events) &&
-                    kvr_kv_socket_receive(source->socket, frames, &count, &replayed);
-         i++) {
+    source->busy = true;
+    for (int i = 0; i < MESSAGES_AT_ONCE && !over(events); i++) {
+        source->busy = kvr_kv_socket_receive(source->socket, frames, &count, &replayed);
+        if (!source->busy)
+            break;
         record_message(events, source, frames, count, replayed);
         take(events, source, frames, count, replayed, kvr_clock_ms());
         some = true;
     }
     return some;
+}
+
+/* Says that a source came up, went down, or cannot be reached and why: some times aloud. */
+static void tell_connection(struct events *events, struct source *source, bool connected)
+{
+    const char *trouble = kvr_kv_socket_trouble(source->socket);
+
+    if (connected == source->connected && (connected || !trouble || source->in_trouble))
+        return;
+    source->connected = connected;
+    source->in_trouble = !connected;
+    if (source->outages < COMPLAINTS && (!connected || source->outages)) {
+        source->outages += !connected;
+        if (connected)
+            tool_warn(&events->tool, "%s: connected", source->own_name);
+        else
+            tool_warn(&events->tool, "%s: not connected, trying: %s", source->own_name, trouble);
+    } else {
+        tool_detail(&events->tool, "%s: %s", source->own_name, connected ? "connected" : trouble);
+    }
 }
 
 /* Connections, replays and patience of one source. Returns when it wants to be seen again. */
@@ -322,15 +359,9 @@ static double attend(struct events *events, struct source *source, double now_ms
     bool connected;
     uint64_t from;
 
-    if (kvr_kv_socket_reconnected(source->socket, &connected)) {
-        tool_detail(&events->tool, "%s: connected again", source->own_name);
+    if (kvr_kv_socket_reconnected(source->socket, &connected))
         kvr_kv_stream_reconnected(source->stream);
-    }
-    if (connected != source->connected || !source->shown)
-        tool_detail(&events->tool, "%s: %s", source->own_name,
-            connected ? "connected" : "not connected, trying");
-    source->connected = connected;
-    source->shown = true;
+    tell_connection(events, source, connected);
     double wake_ms = kvr_kv_stream_tick(source->stream, now_ms);
     if (kvr_kv_stream_request(source->stream, now_ms, &from)) {
         bool sent = kvr_kv_socket_request(source->socket, from);
@@ -352,29 +383,53 @@ static enum kvr_status open_sockets(struct events *events, struct kvr_error *err
         if (status != KVR_OK)
             return status;
         const struct kvr_kv_socket_options options = {
-            spec.place, spec.replay, spec.topic, events->settings.max_message};
-        status = kvr_kv_socket_open(&source->socket, events->context, &options, error);
+            spec.place, spec.replay, spec.topic, events->settings.max_message, &events->budget};
+        status = kvr_kv_socket_open(&source->socket, &events->reactor, &options, error);
         if (status != KVR_OK)
             return status;
     }
     return KVR_OK;
 }
 
+/* Descriptors for as many workers as the system lets us have. */
+static void raise_limits(void)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
+        limit.rlim_cur = limit.rlim_max;
+        (void)setrlimit(RLIMIT_NOFILE, &limit);
+    }
+}
+
+/* Sees to every source that wants it. Returns when the next one will; *some: messages came. */
+static double serve_sources(struct events *events, bool *some)
+{
+    double now_ms = kvr_clock_ms(), wake_ms = now_ms + LONGEST_WAIT_MS;
+
+    *some = false;
+    for (size_t i = 0; i < events->source_count && !over(events); i++) {
+        struct source *source = events->sources[i];
+        bool stirred = kvr_kv_socket_stirred(source->socket);
+        if (stirred || source->busy || now_ms >= source->wake_ms) {
+            if (drain_source(events, source)) {
+                *some = true;
+                now_ms = kvr_clock_ms();
+            }
+            source->wake_ms = attend(events, source, now_ms);
+        }
+        wake_ms = fmin(wake_ms, source->busy ? now_ms : source->wake_ms);
+    }
+    return wake_ms;
+}
+
 static void live(struct events *events)
 {
-    struct kvr_kv_socket **sockets = calloc(events->source_count + 1, sizeof *sockets);
     double heard_ms = kvr_clock_ms(), idle_ms = events->settings.idle_ms;
+    bool some;
 
-    for (size_t i = 0; sockets && i < events->source_count; i++)
-        sockets[i] = events->sources[i]->socket;
-    while (sockets && !over(events)) {
-        double now_ms = kvr_clock_ms(), wake_ms = now_ms + LONGEST_WAIT_MS;
-        bool some = false;
-        for (size_t i = 0; i < events->source_count; i++)
-            some |= drain_source(events, events->sources[i]);
-        now_ms = kvr_clock_ms();
-        for (size_t i = 0; i < events->source_count; i++)
-            wake_ms = fmin(wake_ms, attend(events, events->sources[i], now_ms));
+    while (!over(events)) {
+        double wake_ms = serve_sources(events, &some), now_ms = kvr_clock_ms();
         if (some)
             heard_ms = now_ms;
         if (tool_signalled(SIGUSR1))
@@ -383,14 +438,13 @@ static void live(struct events *events)
             break;
         if (idle_ms > 0)
             wake_ms = fmin(wake_ms, heard_ms + idle_ms);
-        if (some)
-            continue;
-        kvr_writer_flush(&events->tool.out);
-        if (events->settings.record)
-            kvr_writer_flush(&events->record);
-        kvr_kv_sockets_wait(sockets, events->source_count, wake_ms - now_ms);
+        if (!some) {
+            kvr_writer_flush(&events->tool.out);
+            flush_record(events);
+        }
+        if (!kvr_reactor_step(&events->reactor, some ? 0 : wake_ms - now_ms))
+            break;
     }
-    free(sockets);
 }
 
 /* ---- from files ---- */
@@ -535,6 +589,7 @@ static void read_events(struct events *events)
     struct kvr_error error = {0};
     enum kvr_status status = check(events, &error);
 
+    events->reactor.epoll = -1;
     events->memory.limit = events->settings.max_memory;
     events->sink = kvr_kv_line_sink(&events->tool.out);
     if (status == KVR_OK)
@@ -542,8 +597,11 @@ static void read_events(struct events *events)
     if (status == KVR_OK && events->settings.replay.count) {
         status = replay_files(events, &error);
     } else if (status == KVR_OK) {
-        events->context = zmq_ctx_new();
-        status = events->context ? open_sockets(events, &error) : kvr_error_memory(&error);
+        raise_limits();
+        events->budget.limit = events->settings.max_memory;
+        status = kvr_reactor_init(&events->reactor, &error);
+        if (status == KVR_OK)
+            status = open_sockets(events, &error);
         if (status == KVR_OK)
             live(events);
     }
@@ -557,8 +615,7 @@ static void read_events(struct events *events)
     end_record(events);
     end_sources(events);
     kvr_kv_memory_release(&events->memory);
-    if (events->context)
-        zmq_ctx_term(events->context);
+    kvr_reactor_release(&events->reactor);
 }
 
 int main(int argc, char **argv)

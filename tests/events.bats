@@ -215,7 +215,7 @@ END
 
 @test "over TCP, every captured version, in one go" {
     need_shared events
-    local port=$((20000 + RANDOM % 20000)) version operands=() publish=() replays=() i=0
+    local port=$((20000 + RANDOM % 12000)) version operands=() publish=() replays=() i=0
     for version in vllm-0.11.0 vllm-0.24.0 vllm-0.33.0-sha256_cbor-bytes-dp1 sglang-0.5.12 sglang-0.5.23-radix; do
         replays+=(--replay "$E/$version/sub_frames.bin")
         publish+=(--publish "tcp://127.0.0.1:$((port + 2 * i)),replay=tcp://127.0.0.1:$((port + 2 * i + 1))")
@@ -352,6 +352,35 @@ engine_cache() {
     wait $!
     assert grep -q 'blocks left out for memory' err
     assert [ "$(jq -s 'map(select(.hash_ids) | .hash_ids | length) | add' live)" -le 32768 ]
+}
+
+# attacked KIND: the most memory, in KiB, that it took in two seconds of an attack by one worker; the
+# lines of another worker, which publishes meanwhile, go into live
+attacked() {
+    local port reader
+    python3 "$REPO/tests/hostile_publisher.py" "$1" 2.5 >hostile &
+    for _ in $(seq 50); do [ -s hostile ] && break || sleep 0.1; done
+    read -r port <hostile
+    timeout 60 kvr-events -q --replay "$stream" --publish "$pub,replay=$replay" --wait 1 --linger 2s &
+    # shellcheck disable=SC2016
+    timeout 60 sh -c 'kvr-events --max-message 1MiB --max-memory 16MiB "$@" >live 2>err &
+        reader=$!; sleep 2; grep VmHWM "/proc/$reader/status" >memory; kill -INT $reader; wait $reader' \
+        sh "bad=tcp://127.0.0.1:$port" "w0=$pub,replay=$replay" || true
+    wait
+    awk '{ print $2 }' memory
+}
+
+@test "a publisher that never ends its message, or has a thousand ranks, takes no memory for it" {
+    need_shared events
+    local kind
+    from_file "w0=$stream" >want
+    for kind in endless empty huge ranks; do
+        assert [ "$(attacked $kind)" -lt 100000 ]
+        run diff want <(grep '"w0"' live)
+        assert_success
+        # It was connected to again, after a pause, but for the one that only wastes our time.
+        [ $kind = ranks ] || assert [ "$(tail -n 1 hostile)" -ge 2 ]
+    done
 }
 
 @test "SIGUSR1 shows the figures, SIGINT ends it after whole lines" {

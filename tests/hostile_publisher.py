@@ -1,0 +1,65 @@
+"""A publisher that speaks ZMTP and means no good: hostile_publisher.py KIND SECONDS
+Prints its port, then how often it was connected to. KIND: endless (a message whose frames never
+end), empty (the same with frames without bytes), huge (a frame of a terabyte), ranks (messages of
+other ranks and numbers, all with gaps)."""
+import socket
+import struct
+import sys
+import time
+
+
+def frame(body, more=False, size=None):
+    return struct.pack(">BQ", 2 | more, len(body) if size is None else size) + body
+
+
+def greet(peer):
+    peer.sendall(b"\xff" + 8 * b"\0" + b"\x7f\x03\0" + b"NULL".ljust(20, b"\0") + 32 * b"\0")
+    got = b""
+    while len(got) < 64:
+        part = peer.recv(64 - len(got))
+        if not part:
+            raise OSError("gone")
+        got += part
+    ready = b"\5READY\x0bSocket-Type\0\0\0\3PUB"
+    peer.sendall(bytes([4, len(ready)]) + ready)
+    peer.recv(1000)
+
+
+def ranks():
+    number = 0
+    while True:
+        data = b""
+        for _ in range(1000):
+            number += 2
+            payload = b"\x93\x01\x90\xcd" + struct.pack(">H", number % 1000)
+            data += frame(b"", True) + frame(struct.pack(">Q", number), True) + frame(payload)
+        yield data
+
+
+def attack(kind):
+    if kind == "ranks":
+        yield from ranks()
+    data = {"endless": frame(b"x" * 65536, True), "empty": b"\1\0" * 32768, "huge": frame(b"", size=1 << 40)}[kind]
+    while True:
+        yield data
+
+
+kind, end = sys.argv[1], time.monotonic() + float(sys.argv[2])
+server = socket.create_server(("127.0.0.1", 0))
+print(server.getsockname()[1], flush=True)
+connections = 0
+while (left := end - time.monotonic()) > 0:
+    try:
+        server.settimeout(left)
+        peer, _ = server.accept()
+        connections += 1
+        peer.settimeout(left)
+        greet(peer)
+        for data in attack(kind):
+            if time.monotonic() > end:
+                break
+            peer.sendall(data)
+        peer.close()
+    except OSError:
+        pass
+print(connections, flush=True)
