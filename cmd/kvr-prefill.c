@@ -6,8 +6,10 @@
 #include "base/grow.h"
 #include "base/random.h"
 #include "cache/request_line.h"
-#include "cmd/tool.h"
+#include "cmd/prefill_options.h"
+#include "kernels/likely.h"
 #include "kernels/measure_codec.h"
+#include "kernels/model_file.h"
 #include "kernels/prefix_store.h"
 #include "kernels/smoke.h"
 
@@ -15,97 +17,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { GPUS_MOST = 64 };
-
-struct settings {
-    const char *backend, *model, *gpu, *cost_file, *cached, *directory, *codec;
-    struct kvr_capacity capacity;
-    uint64_t block_size, page_size, threads, seed, tokens, repeats;
-    double mfu, expect, seconds;
-    bool table, calibrate, smoke, tap, all_gpus;
-};
-
-#define AT(member) offsetof(struct settings, member)
-
-static const struct kvr_option run_options[] = {
-    {0, "backend", KVR_OPTION_TEXT, AT(backend), "BACKEND",
-        "what computes: cuda, cpu, model (nothing: the cost model predicts), or auto: cuda where "
-        "there is a GPU, else cpu",
-        "auto", "auto|cuda|cpu|model"},
-    {0, "model", KVR_OPTION_TEXT, AT(model), "MODEL",
-        "the model whose shape is run, with random weights: tiny, 1b, or a dense one of "
-        "kvr-cost(5); any of them with --backend model",
-        "1b", NULL},
-    TOOL_OPTION_CAPACITY(struct settings, "of the KV cache", "16384"),
-    TOOL_OPTION_BLOCK_SIZE(struct settings, "512"),
-    {0, "page-size", KVR_OPTION_COUNT, AT(page_size), "TOKENS", "tokens in a page of the KV cache",
-        "16", NULL},
-    {0, "cached", KVR_OPTION_TEXT, AT(cached), "WHERE",
-        "how much of a prompt is cached: line (cache, match or route.matched say it), own (what "
-        "this program's cache of hash_ids holds), none, or auto: line where it says so, else own",
-        "auto", "auto|line|own|none"},
-    {0, "threads", KVR_OPTION_COUNT, AT(threads), "N",
-        "threads of the cpu backend; 0: as many as there are processors", "0", NULL},
-    {0, "seed", KVR_OPTION_COUNT, AT(seed), "N", "of the weights", "1", NULL},
-    {0},
-};
-
-static const struct kvr_option measure_options[] = {
-    {0, "table", KVR_OPTION_FLAG, AT(table), NULL,
-        "prints the time to first token with 0, 50, 90 and 99 % cached, and ends", NULL, NULL},
-    {0, "calibrate", KVR_OPTION_FLAG, AT(calibrate), NULL,
-        "measures and prints a cost file, see kvr-cost(5), and ends", NULL, NULL},
-    {0, "kv-codec", KVR_OPTION_TEXT, AT(codec), "LEVEL",
-        "packs the KV of a prompt for a link, unpacks it, prints ratio, rates and errors, and "
-        "ends; the prompt is the token_ids of the FILEs, or made up. With --calibrate, the cost "
-        "file tells of it",
-        NULL, kvr_codec_level_names},
-    {'n', "tokens", KVR_OPTION_COUNT, AT(tokens), "TOKENS",
-        "the prompt of --table and --kv-codec, and the longest of --calibrate", "4096", NULL},
-    {0, "repeats", KVR_OPTION_COUNT, AT(repeats), "N",
-        "times that each measurement is made after one that does not count; the fastest counts",
-        "2", NULL},
-    {0, "disk", KVR_OPTION_TEXT, AT(directory), "DIRECTORY",
-        "with --calibrate, also measures a file in this folder", NULL, "<directory>"},
-    {0, "smoke", KVR_OPTION_FLAG, AT(smoke), NULL,
-        "tests the machine, one line a check, and ends: 0 all passed, 1 one failed, 4 no GPU", NULL,
-        NULL},
-    {0, "tap", KVR_OPTION_FLAG, AT(tap), NULL, "with --smoke, writes TAP", NULL, NULL},
-    {0, "expect", KVR_OPTION_REAL, AT(expect), "TFLOPS",
-        "with --smoke, a matrix product slower than this fails", "0", NULL},
-    {0, "seconds", KVR_OPTION_REAL, AT(seconds), "SECONDS", "with --smoke, of sustained load", "0",
-        NULL},
-    {0, "all-gpus", KVR_OPTION_FLAG, AT(all_gpus), NULL,
-        "with --smoke, all GPUs and not only the first", NULL, NULL},
-    {0},
-};
-
-static const struct kvr_option cost_options[] = {
-    {0, "gpu", KVR_OPTION_TEXT, AT(gpu), "GPU", "with --backend model, as h100 or 8xh100",
-        KVR_COST_DEFAULT_GPU, NULL},
-    {0, "mfu", KVR_OPTION_REAL, AT(mfu), "SHARE",
-        "with --backend model, the share of the GPU's peak; 0: the preset's", "0", NULL},
-    {0, "cost", KVR_OPTION_TEXT, AT(cost_file), "FILE",
-        "with --backend model, a cost file, as --calibrate writes it", NULL, "<file>"},
-    {0},
-};
-
-static const struct kvr_program program = {
-    .name = "kvr-prefill",
-    .summary = "run the prefill itself, its cached prefix skipped, and measure it",
-    .operands = "[FILE...]",
-    .description =
-        "For every request line, computes the prompt's tokens that are not cached on top of those "
-        "that are, in a model of real shape with random weights and a paged KV cache, and adds "
-        "`prefill`: the time and the rate. Or measures this machine: --table, --calibrate, "
-        "--smoke.",
-    .examples =
-        "kvr-prefill --table --model 1b -n 1024\n"
-        "mkfifo loop; kvr-match -w 1 --loop loop trace.jsonl | kvr-route | tee loop | kvr-prefill\n"
-        "kvr-prefill --calibrate > cost.json && kvr-route --cost cost.json -w 4 trace.jsonl\n"
-        "kvr-prefill --kv-codec medium --model 1b -n 512\n"
-        "kvr-prefill --smoke --tap --seconds 60 --expect 500\n",
-};
+enum { GPUS_MOST = 64, TOP_MOST = 1000 };
 
 struct prefill {
     struct tool tool;
@@ -114,7 +26,10 @@ struct prefill {
     struct kvr_cost cost;
     struct kvr_prefix_store *store;
     struct kvr_request_reader reader;
+    struct kvr_model_file *file; /* NULL: random weights */
     const char *device;
+    float *logits; /* of the last token; NULL without --top */
+    struct kvr_likely *top;
     uint32_t *tokens;
     size_t token_size;
     uint64_t *given;
@@ -170,6 +85,19 @@ static enum kvr_status choose_backend(
     return KVR_OK;
 }
 
+/* The shape of a preset, or that of a model file with its weights. */
+static enum kvr_status choose_model(struct prefill *prefill, struct kvr_error *error)
+{
+    const struct settings *settings = &prefill->settings;
+
+    if (!settings->weights)
+        return kvr_shape_find(settings->model, &prefill->bench.shape, error);
+    enum kvr_status status = kvr_model_file_open(settings->weights, &prefill->file, error);
+    if (status == KVR_OK)
+        prefill->bench.shape = kvr_model_file_shape(prefill->file);
+    return status;
+}
+
 static enum kvr_status start_runner(struct prefill *prefill, struct kvr_error *error)
 {
     const struct settings *settings = &prefill->settings;
@@ -183,14 +111,14 @@ static enum kvr_status start_runner(struct prefill *prefill, struct kvr_error *e
         return kvr_error_set(error, KVR_BAD_USAGE, "--page-size is out of range");
     if (threads > 1024 || settings->repeats == 0 || settings->repeats > 1000)
         return kvr_error_set(error, KVR_BAD_USAGE, "--threads or --repeats is out of range");
-    enum kvr_status status = kvr_shape_find(settings->model, &bench->shape, error);
+    enum kvr_status status = choose_model(prefill, error);
     if (status == KVR_OK)
         status = kvr_capacity_blocks(&settings->capacity, settings->page_size,
             kvr_shape_kv_bytes_per_token(bench->shape), &pages, error);
     if (status == KVR_OK && (pages == 0 || pages * settings->page_size > UINT32_MAX / 2))
         status = kvr_error_set(error, KVR_BAD_USAGE, "--capacity is out of range");
     if (status == KVR_OK)
-        status = choose_backend(prefill, settings->backend, error);
+        status = choose_backend(prefill, prefill->file ? "cpu" : settings->backend, error);
     if (status != KVR_OK)
         return status;
     bench->pages = (uint32_t)pages;
@@ -200,7 +128,15 @@ static enum kvr_status start_runner(struct prefill *prefill, struct kvr_error *e
     bench->seed = settings->seed;
     struct kvr_backend_options options = {
         bench->shape, settings->seed, bench->page_tokens, bench->pages, (uint32_t)threads};
-    status = bench->backend->create(&options, &bench->runner, error);
+    status = prefill->file
+                 ? kvr_cpu_create(&options, prefill->file, settings->top > 0, &bench->runner, error)
+                 : bench->backend->create(&options, &bench->runner, error);
+    if (status == KVR_OK && settings->top > 0) {
+        prefill->logits = calloc(bench->shape->vocabulary, sizeof *prefill->logits);
+        prefill->top = calloc(settings->top, sizeof *prefill->top);
+        if (!prefill->logits || !prefill->top)
+            status = kvr_error_memory(error);
+    }
     if (status == KVR_OK) {
         prefill->device = bench->backend->device(bench->runner);
         bench->peak_flops = bench->backend->matrix_flops(bench->runner);
@@ -282,8 +218,8 @@ static enum kvr_status read_work(
     return KVR_OK;
 }
 
-/* The prompt: token_ids where they are in the vocabulary, else tokens drawn from the block's id, so
- * that equal blocks have equal tokens. */
+/* The prompt: token_ids (modulo the vocabulary where the weights are random), else tokens drawn
+ * from the block's id, so that equal blocks have equal tokens. */
 static enum kvr_status fill_tokens(
     struct prefill *prefill, const struct work *work, struct kvr_error *error)
 {
@@ -298,6 +234,10 @@ static enum kvr_status fill_tokens(
     prefill->tokens = tokens;
     for (uint64_t i = 0; i < work->tokens; i++) {
         uint64_t block = i / request->block_tokens;
+        if (given && prefill->file && prefill->given[i] >= vocabulary)
+            return kvr_error_set(error, KVR_BAD_INPUT,
+                "token %llu is not in the model's vocabulary of %u",
+                (unsigned long long)prefill->given[i], vocabulary);
         uint64_t id = block < request->id_count ? request->ids[block] : 0;
         tokens[i] = given ? (uint32_t)(prefill->given[i] % vocabulary)
                           : (uint32_t)(kvr_mix64(kvr_mix64(id) + i) % vocabulary);
@@ -340,17 +280,31 @@ static enum kvr_status run_line(struct prefill *prefill, const struct work *work
         return status;
     if (!own)
         *cached = (uint32_t)work->said;
-    struct kvr_step step = {
-        prefill->tokens + *cached, (uint32_t)(work->tokens - *cached), *cached, table, NULL};
+    struct kvr_step step = {prefill->tokens + *cached, (uint32_t)(work->tokens - *cached), *cached,
+        table, prefill->logits};
     double start = kvr_clock_ms();
     status = bench->backend->run(bench->runner, &step, 1, error);
     *time_ms = kvr_clock_ms() - start;
     return status;
 }
 
-/* FLOP/s where the shape is known, else 0. */
-static void write_prefill(
-    struct prefill *prefill, double time_ms, uint64_t fresh, uint64_t cached, double flops)
+static void write_top(struct prefill *prefill, size_t count)
+{
+    struct kvr_buffer *out = &prefill->tool.out.buffer;
+
+    kvr_buffer_append_text(out, ",\"top\":[");
+    for (size_t i = 0; i < count; i++) {
+        kvr_buffer_append_format(
+            out, "%s{\"id\":%u,\"logprob\":", i ? "," : "", prefill->top[i].token);
+        kvr_json_write_fixed(out, prefill->top[i].log_probability, 6);
+        kvr_buffer_append_byte(out, '}');
+    }
+    kvr_buffer_append_byte(out, ']');
+}
+
+/* flops: of the prefill where the shape is known, else 0. top: likeliest tokens found. */
+static void write_prefill(struct prefill *prefill, double time_ms, uint64_t fresh, uint64_t cached,
+    double flops, size_t top)
 {
     static const enum kvr_name dropped[] = {KVR_NAME_PREFILL};
     struct kvr_buffer *out = &prefill->tool.out.buffer;
@@ -373,6 +327,8 @@ static void write_prefill(
     kvr_buffer_append_format(
         out, ",\"backend\":\"%s\",\"device\":", runs ? prefill->bench.backend->name : "model");
     kvr_json_write_string(out, prefill->device, strlen(prefill->device));
+    if (prefill->logits)
+        write_top(prefill, top);
     kvr_buffer_append_byte(out, '}');
     kvr_line_end(out);
     kvr_writer_line_done(&prefill->tool.out);
@@ -383,20 +339,26 @@ static enum kvr_status prefill_line(struct prefill *prefill, struct kvr_error *e
     struct work work = {0};
     uint32_t cached = 0;
     double time_ms;
+    size_t top = 0;
 
     enum kvr_status status = read_work(prefill, &work, error);
     if (status != KVR_OK)
         return status;
     if (prefill->bench.runner) {
+        const struct kvr_shape *shape = prefill->bench.shape;
         status = run_line(prefill, &work, &cached, &time_ms, error);
+        if (status == KVR_OK && prefill->logits &&
+            !(top = kvr_likely_find(
+                  prefill->logits, shape->vocabulary, prefill->top, prefill->settings.top)))
+            status = kvr_error_set(error, KVR_BAD_INPUT, "the logits are not finite numbers");
         if (status == KVR_OK)
             write_prefill(prefill, time_ms, work.tokens - cached, cached,
-                kvr_shape_flops(prefill->bench.shape, (double)(work.tokens - cached), cached));
+                kvr_shape_flops(shape, (double)(work.tokens - cached), cached), top);
         return status;
     }
     uint64_t fresh = work.tokens - work.said;
     time_ms = kvr_cost_prefill_ms(&prefill->cost, (double)fresh, (double)work.said);
-    write_prefill(prefill, time_ms, fresh, work.said, 0);
+    write_prefill(prefill, time_ms, fresh, work.said, 0, 0);
     return KVR_OK;
 }
 
@@ -547,22 +509,49 @@ static enum kvr_status measure(struct prefill *prefill, struct kvr_error *error)
     return status;
 }
 
+/* Whether it measures the machine instead of reading lines. */
+static bool measures(const struct settings *settings)
+{
+    return settings->table || settings->calibrate || settings->codec || settings->smoke;
+}
+
+static enum kvr_status check_options(struct settings *settings, struct kvr_error *error)
+{
+    const char *backend = settings->backend;
+
+    if (settings->block_size == 0 || settings->block_size > UINT32_MAX / 2)
+        return kvr_error_set(error, KVR_BAD_USAGE, "--block-size is out of range");
+    if (settings->table + settings->calibrate + settings->smoke > 1 ||
+        (settings->codec && (settings->table || settings->smoke)))
+        return kvr_error_set(error, KVR_BAD_USAGE,
+            "--table, --calibrate, --kv-codec and --smoke exclude each other");
+    if (settings->weights && settings->smoke)
+        return kvr_error_set(error, KVR_BAD_USAGE, "--smoke has weights of its own");
+    if (settings->weights && strcmp(backend, "cpu") != 0 && strcmp(backend, "auto") != 0)
+        return kvr_error_set(error, KVR_BAD_USAGE, "--weights is for --backend cpu");
+    if (settings->top > TOP_MOST)
+        return kvr_error_set(error, KVR_BAD_USAGE, "--top is at most %d", TOP_MOST);
+    if (settings->top > 0 && (measures(settings) || strcmp(backend, "model") == 0))
+        return kvr_error_set(
+            error, KVR_BAD_USAGE, "--top is for request lines that a backend computes");
+    if (settings->top > 0 && strcmp(settings->cached, "line") == 0)
+        return kvr_error_set(error, KVR_BAD_USAGE,
+            "with --cached line nobody has computed the prefix: there is no next token for --top");
+    if (settings->top > 0 && strcmp(settings->cached, "auto") == 0)
+        settings->cached = "own";
+    return KVR_OK;
+}
+
 static int prefill_main(struct prefill *prefill)
 {
     const struct settings *settings = &prefill->settings;
     struct kvr_error error = {0};
-    enum kvr_status status = KVR_OK;
+    enum kvr_status status = check_options(&prefill->settings, &error);
 
-    if (settings->block_size == 0 || settings->block_size > UINT32_MAX / 2)
-        status = kvr_error_set(&error, KVR_BAD_USAGE, "--block-size is out of range");
-    else if (settings->table + settings->calibrate + settings->smoke > 1 ||
-             (settings->codec && (settings->table || settings->smoke)))
-        status = kvr_error_set(&error, KVR_BAD_USAGE,
-            "--table, --calibrate, --kv-codec and --smoke exclude each other");
-    else if (settings->table || settings->calibrate || settings->codec || settings->smoke) {
+    if (status == KVR_OK && measures(settings)) {
         status = measure(prefill, &error);
         prefill->tool.out.whole = prefill->tool.out.buffer.length;
-    } else {
+    } else if (status == KVR_OK) {
         prefill->reader.block_tokens = (uint32_t)settings->block_size;
         status = strcmp(settings->backend, "model") == 0 ? read_cost(prefill, &error)
                                                          : start_runner(prefill, &error);
@@ -575,6 +564,9 @@ static int prefill_main(struct prefill *prefill)
         prefill->bench.backend->destroy(prefill->bench.runner);
     kvr_prefix_store_destroy(prefill->store);
     kvr_request_reader_release(&prefill->reader);
+    kvr_model_file_close(prefill->file);
+    free(prefill->logits);
+    free(prefill->top);
     free(prefill->tokens);
     free(prefill->given);
     return tool_end(&prefill->tool);

@@ -29,9 +29,11 @@ size_t kvr_attention_scratch(uint32_t head_dim);
 uint32_t kvr_attention_tile_tokens(uint32_t heads, uint32_t kv_heads);
 
 /* What kvr_attention() does, for one key head and at most a tile of tokens. head_dim is a multiple
- * of 32. */
+ * of 32. floats: the pages' numbers in single precision, laid as kv->data is, instead of kv->data;
+ * NULL: kv->data. */
 void kvr_attention_tile(const struct kvr_tile *tile, float *scratch, float *out,
-    const float *queries, size_t stride, const struct kvr_kv *kv, const uint32_t *page_table,
-    uint32_t layer, uint32_t first, size_t count, uint32_t heads, uint32_t kv_head);
+    const float *queries, size_t stride, const struct kvr_kv *kv, const float *floats,
+    const uint32_t *page_table, uint32_t layer, uint32_t first, size_t count, uint32_t heads,
+    uint32_t kv_head);
 
 #endif

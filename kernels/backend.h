@@ -73,7 +73,20 @@ struct kvr_backend {
 
 extern const struct kvr_backend kvr_cpu_backend;
 
-/* The pool of the CPU backend, for tests and for copying pages. */
+/*
+ * A runner of the CPU backend with the weights of a model file, which must outlive it;
+ * options->shape is the file's. NULL: random ones, as kvr_cpu_backend.create() makes them.
+ * float_kv: the pages keep single precision, so that nothing is rounded on the way from the weights
+ * to the logits; they take twice the memory.
+ */
+struct kvr_model_file;
+enum kvr_status kvr_cpu_create(const struct kvr_backend_options *options,
+    const struct kvr_model_file *file, bool float_kv, struct kvr_runner **runner,
+    struct kvr_error *error);
+
+/* The pool of the CPU backend, for tests and for copying pages; and where it is in single
+ * precision, whose layout is the same, its numbers, else NULL. */
 struct kvr_kv *kvr_cpu_kv(struct kvr_runner *runner);
+float *kvr_cpu_kv_floats(struct kvr_runner *runner);
 
 #endif

@@ -39,6 +39,7 @@ struct kvr_runner {
     struct kvr_cpu_weights weights;
     struct kvr_pages kv_memory, work_memory;
     struct kvr_kv kv;
+    float *kv_floats; /* the pool in single precision; then kv.data is NULL */
     size_t qkv_width, heads_width;
     float *residual, *normed, *qkv, *attended, *gate_up, *inner, *update, *turns, *last, *logits;
     float *scratch; /* of attention, one piece a thread */
@@ -46,9 +47,10 @@ struct kvr_runner {
     struct tile_place tiles[CHUNK_ROWS];
     uint32_t positions[CHUNK_ROWS], tokens[CHUNK_ROWS], part_of[CHUNK_ROWS];
     uint32_t rows, part_count, tile_count;
-    uint32_t layer;          /* that is being computed */
-    const kvr_bf16 *norm;    /* of the next norm_rows() */
-    const float *norm_added; /* what it adds to the residual */
+    uint32_t layer;             /* that is being computed */
+    const float *norm;          /* of the next norm_rows() */
+    const float *norm_added;    /* what it adds to the residual */
+    const float *rope_divisors; /* the model file's, which outlives the runner; NULL: none */
     char device[128];
 };
 
@@ -68,13 +70,16 @@ static size_t rows_of(const struct kvr_runner *runner, size_t number)
 static void embed_rows(void *context, size_t number, unsigned thread)
 {
     struct kvr_runner *runner = context;
+    const struct kvr_packed *table = &runner->weights.embedding;
     size_t hidden = runner->shape.hidden;
 
     (void)thread;
     for (size_t row = number * ROW_JOB, end = row + rows_of(runner, number); row < end; row++)
-        for (size_t i = 0; i < hidden; i++)
-            runner->residual[row * hidden + i] = kvr_bf16_value(
-                runner->weights.embedding[kvr_gemm_packed_at(runner->tokens[row], i, hidden)]);
+        for (size_t i = 0; i < hidden; i++) {
+            size_t at = kvr_gemm_packed_at(runner->tokens[row], i, hidden);
+            runner->residual[row * hidden + i] =
+                table->floats ? table->floats[at] : kvr_bf16_value(table->halves[at]);
+        }
 }
 
 static void norm_rows(void *context, size_t number, unsigned thread)
@@ -83,19 +88,19 @@ static void norm_rows(void *context, size_t number, unsigned thread)
     size_t at = number * ROW_JOB * runner->shape.hidden;
 
     (void)thread;
-    kvr_rms_norm(runner->normed + at, runner->residual + at,
+    kvr_rms_norm_float(runner->normed + at, runner->residual + at,
         runner->norm_added ? runner->norm_added + at : NULL, runner->norm, rows_of(runner, number),
         runner->shape.hidden, runner->shape.norm_epsilon);
 }
 
-static void norm(struct kvr_runner *runner, const kvr_bf16 *weight, const float *added)
+static void norm(struct kvr_runner *runner, const float *weight, const float *added)
 {
     runner->norm = weight;
     runner->norm_added = added;
     over_rows(runner, norm_rows);
 }
 
-/* Head norms, rotation, and the way into the pages. */
+/* Biases, head norms, rotation, and the way into the pages. */
 static void place_rows(void *context, size_t number, unsigned thread)
 {
     struct kvr_runner *runner = context;
@@ -107,15 +112,22 @@ static void place_rows(void *context, size_t number, unsigned thread)
     for (size_t row = number * ROW_JOB, end = row + rows_of(runner, number); row < end; row++) {
         const struct part *part = &runner->parts[runner->part_of[row]];
         float *query = runner->qkv + row * width, *key = query + runner->heads_width;
+        for (size_t i = 0; layer->qkv_bias && i < width; i++)
+            query[i] += layer->qkv_bias[i];
         if (shape->head_norms) {
-            kvr_rms_norm(
+            kvr_rms_norm_float(
                 query, query, NULL, layer->query_norm, shape->heads, dim, shape->norm_epsilon);
-            kvr_rms_norm(
+            kvr_rms_norm_float(
                 key, key, NULL, layer->key_norm, shape->kv_heads, dim, shape->norm_epsilon);
         }
         kvr_rope(query, width, runner->turns + row * dim, 1, shape->heads + shape->kv_heads, dim);
-        kvr_kv_write(&runner->kv, part->step->page_table, runner->layer, runner->positions[row], 1,
-            key, key + (size_t)shape->kv_heads * dim, width);
+        const float *value = key + (size_t)shape->kv_heads * dim;
+        if (runner->kv_floats)
+            kvr_kv_write_float(&runner->kv, runner->kv_floats, part->step->page_table,
+                runner->layer, runner->positions[row], key, value);
+        else
+            kvr_kv_write(&runner->kv, part->step->page_table, runner->layer, runner->positions[row],
+                1, key, value, width);
     }
 }
 
@@ -129,7 +141,7 @@ static void attend_tile(void *context, size_t number, unsigned thread)
     kvr_attention_tile(&runner->tile,
         runner->scratch + thread * kvr_attention_scratch(runner->shape.head_dim),
         runner->attended + row * runner->heads_width, runner->qkv + row * runner->qkv_width,
-        runner->qkv_width, &runner->kv, part->step->page_table, runner->layer,
+        runner->qkv_width, &runner->kv, runner->kv_floats, part->step->page_table, runner->layer,
         part->first + place->at, place->count, runner->shape.heads,
         (uint32_t)(number % runner->shape.kv_heads));
 }
@@ -144,7 +156,7 @@ static void activate_rows(void *context, size_t number, unsigned thread)
         rows_of(runner, number), inner);
 }
 
-static void gemm(struct kvr_runner *runner, float *out, const float *x, const kvr_bf16 *packed,
+static void gemm(struct kvr_runner *runner, float *out, const float *x, struct kvr_packed packed,
     size_t outputs, size_t k)
 {
     kvr_gemm(runner->crew, &runner->tile, out, x, runner->rows, packed, outputs, k);
@@ -199,7 +211,7 @@ static void run_logits(struct kvr_runner *runner)
 static void run_chunk(struct kvr_runner *runner)
 {
     kvr_rope_turns(runner->turns, runner->positions, runner->rows, runner->shape.head_dim,
-        runner->shape.rope_theta);
+        runner->shape.rope_theta, runner->rope_divisors);
     over_rows(runner, embed_rows);
     for (uint32_t layer = 0; layer < runner->shape.layers; layer++)
         run_layer(runner, layer);
@@ -329,12 +341,14 @@ static void name_device(struct kvr_runner *runner)
         kvr_crew_threads(runner->crew), runner->tile.name);
 }
 
-static enum kvr_status cpu_create(
-    const struct kvr_backend_options *options, struct kvr_runner **out, struct kvr_error *error)
+enum kvr_status kvr_cpu_create(const struct kvr_backend_options *options,
+    const struct kvr_model_file *file, bool float_kv, struct kvr_runner **out,
+    struct kvr_error *error)
 {
     const struct kvr_shape *shape = options->shape;
-    double kv_bytes = kvr_shape_kv_bytes_per_token(shape) * options->pages * options->page_tokens;
-    double wanted = kvr_cpu_weights_bytes(shape) + kv_bytes;
+    double kv_bytes = kvr_shape_kv_bytes_per_token(shape) * options->pages * options->page_tokens *
+                      (float_kv ? 2 : 1);
+    double wanted = kvr_cpu_weights_bytes(shape, file) + kv_bytes;
     double memory = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
     struct kvr_runner *runner;
     struct kvr_tile tiles[3];
@@ -348,6 +362,7 @@ static enum kvr_status cpu_create(
     if (!(runner = calloc(1, sizeof *runner)))
         return kvr_error_memory(error);
     runner->shape = *shape;
+    runner->rope_divisors = file ? kvr_model_file_rope_divisors(file) : NULL;
     kvr_tiles(tiles);
     runner->tile = tiles[0];
     runner->heads_width = (size_t)shape->heads * shape->head_dim;
@@ -360,10 +375,13 @@ static enum kvr_status cpu_create(
                                     cut_work(runner, NULL, options->threads) * sizeof(float))))
         status = kvr_error_memory(error);
     if (status == KVR_OK) {
-        runner->kv.data = runner->kv_memory.data;
+        if (float_kv)
+            runner->kv_floats = runner->kv_memory.data;
+        else
+            runner->kv.data = runner->kv_memory.data;
         cut_work(runner, runner->work_memory.data, options->threads);
         status =
-            kvr_cpu_weights_generate(&runner->weights, shape, options->seed, runner->crew, error);
+            kvr_cpu_weights_make(&runner->weights, shape, options->seed, file, runner->crew, error);
     }
     if (status != KVR_OK) {
         cpu_destroy(runner);
@@ -372,6 +390,12 @@ static enum kvr_status cpu_create(
     name_device(runner);
     *out = runner;
     return KVR_OK;
+}
+
+static enum kvr_status cpu_create(
+    const struct kvr_backend_options *options, struct kvr_runner **out, struct kvr_error *error)
+{
+    return kvr_cpu_create(options, NULL, false, out, error);
 }
 
 static double cpu_matrix_flops(struct kvr_runner *runner)
@@ -384,13 +408,25 @@ struct kvr_kv *kvr_cpu_kv(struct kvr_runner *runner)
     return &runner->kv;
 }
 
+float *kvr_cpu_kv_floats(struct kvr_runner *runner)
+{
+    return runner->kv_floats;
+}
+
+static enum kvr_status only_halves(struct kvr_error *error)
+{
+    return kvr_error_set(error, KVR_UNSUPPORTED,
+        "keys and values in single precision are neither packed nor copied");
+}
+
 static enum kvr_status cpu_pack(struct kvr_runner *runner, const uint32_t *page_table,
     uint32_t tokens, const struct kvr_codec_level *level, uint8_t **bytes, size_t *size,
     struct kvr_error *error)
 {
     struct kvr_buffer packed = {0};
-    enum kvr_status status =
-        kvr_codec_pack(&runner->kv, page_table, tokens, level, runner->crew, &packed, error);
+    enum kvr_status status = runner->kv_floats ? only_halves(error)
+                                               : kvr_codec_pack(&runner->kv, page_table, tokens,
+                                                     level, runner->crew, &packed, error);
 
     if (status != KVR_OK)
         kvr_buffer_release(&packed);
@@ -403,6 +439,8 @@ static enum kvr_status cpu_unpack(struct kvr_runner *runner, const uint32_t *pag
     uint32_t max_tokens, const uint8_t *bytes, size_t size, uint32_t *tokens,
     struct kvr_error *error)
 {
+    if (runner->kv_floats)
+        return only_halves(error);
     return kvr_codec_unpack(
         &runner->kv, page_table, max_tokens, bytes, size, runner->crew, tokens, error);
 }
@@ -414,6 +452,8 @@ static enum kvr_status cpu_copy_pages(struct kvr_runner *runner, const uint32_t 
     size_t bytes = (size_t)2 * kv->kv_heads * kv->page_tokens * kv->head_dim * sizeof *kv->data;
     char *place = host;
 
+    if (runner->kv_floats)
+        return only_halves(error);
     for (uint32_t i = 0; i < count; i++) {
         if (pages[i] >= kv->pages)
             return kvr_error_set(error, KVR_BAD_USAGE, "page %u is not in the pool", pages[i]);

@@ -32,11 +32,12 @@ size_t kvr_tiles(struct kvr_tile tiles[3])
 #ifdef __x86_64__
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
         __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq"))
-        tiles[count++] = (struct kvr_tile){"avx512", avx512_rows, avx512_softmax};
+        tiles[count++] =
+            (struct kvr_tile){"avx512", avx512_rows, avx512_float_rows, avx512_softmax};
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-        tiles[count++] = (struct kvr_tile){"avx2", avx2_rows, avx2_softmax};
+        tiles[count++] = (struct kvr_tile){"avx2", avx2_rows, avx2_float_rows, avx2_softmax};
 #endif
-    tiles[count++] = (struct kvr_tile){"plain", plain_rows, plain_softmax};
+    tiles[count++] = (struct kvr_tile){"plain", plain_rows, plain_float_rows, plain_softmax};
     return count;
 }
 
@@ -44,9 +45,21 @@ struct product {
     const struct kvr_tile *tile;
     float *out;
     const float *x;
-    const kvr_bf16 *packed;
+    struct kvr_packed packed;
     size_t rows, outputs, k, panels, groups;
 };
+
+/* Some rows with a piece of a panel, which begins at number `at` of the packed weights. */
+static void run_rows(const struct product *product, float *out, size_t out_stride, const float *x,
+    size_t rows, size_t at, size_t length, bool accumulate)
+{
+    if (product->packed.floats)
+        product->tile->float_rows(
+            out, out_stride, x, product->k, rows, product->packed.floats + at, length, accumulate);
+    else
+        product->tile->rows(
+            out, out_stride, x, product->k, rows, product->packed.halves + at, length, accumulate);
+}
 
 /* The last panel of outputs that are no multiple of 32: through a buffer of whole panels. */
 static void ragged(const struct product *product, size_t panel, size_t first, size_t rows)
@@ -56,8 +69,8 @@ static void ragged(const struct product *product, size_t panel, size_t first, si
 
     for (size_t row = first; row < first + rows; row += 12) {
         size_t now = first + rows - row < 12 ? first + rows - row : 12;
-        product->tile->rows(whole, KVR_PANEL, product->x + row * product->k, product->k, now,
-            product->packed + start * product->k, product->k, false);
+        run_rows(product, whole, KVR_PANEL, product->x + row * product->k, now, start * product->k,
+            product->k, false);
         for (size_t i = 0; i < now; i++)
             memcpy(product->out + (row + i) * product->outputs + start, whole + i * KVR_PANEL,
                 width * sizeof *whole);
@@ -79,14 +92,14 @@ static void multiply(void *context, size_t number, unsigned thread)
     for (size_t at = 0; at < product->k; at += K_BLOCK) {
         size_t length = product->k - at < K_BLOCK ? product->k - at : K_BLOCK;
         for (size_t panel = from; panel < to; panel++)
-            product->tile->rows(product->out + first * product->outputs + panel * KVR_PANEL,
-                product->outputs, product->x + first * product->k + at, product->k, rows,
-                product->packed + (panel * product->k + at) * KVR_PANEL, length, at > 0);
+            run_rows(product, product->out + first * product->outputs + panel * KVR_PANEL,
+                product->outputs, product->x + first * product->k + at, rows,
+                (panel * product->k + at) * KVR_PANEL, length, at > 0);
     }
 }
 
 void kvr_gemm(struct kvr_crew *crew, const struct kvr_tile *tile, float *out, const float *x,
-    size_t rows, const kvr_bf16 *packed, size_t outputs, size_t k)
+    size_t rows, struct kvr_packed packed, size_t outputs, size_t k)
 {
     struct product product = {tile, out, x, packed, rows, outputs, k, 0, 0};
 

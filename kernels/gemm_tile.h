@@ -14,76 +14,19 @@ typedef uint16_t TILE_NAME(halves)
     __attribute__((vector_size(TILE_FLOATS * 2), aligned(2), may_alias));
 
 #define VECTOR TILE_NAME(vector)
-#define EACH_ROW(row)                                                                              \
-    row(0) row(1) row(2) row(3) row(4) row(5) row(6) row(7) row(8) row(9) row(10) row(11)
-#define BEGIN(i)                                                                                   \
-    VECTOR left##i = {0}, right##i = {0};                                                          \
-    if (count > i && accumulate) {                                                                 \
-        left##i = *(const VECTOR *)(out + i * out_stride);                                         \
-        right##i = *(const VECTOR *)(out + i * out_stride + TILE_FLOATS);                          \
-    }
-#define STEP(i)                                                                                    \
-    if (count > i) {                                                                               \
-        left##i += x[i * x_stride + step] * left_weights;                                          \
-        right##i += x[i * x_stride + step] * right_weights;                                        \
-    }
-#define FINISH(i)                                                                                  \
-    if (count > i) {                                                                               \
-        *(VECTOR *)(out + i * out_stride) = left##i;                                               \
-        *(VECTOR *)(out + i * out_stride + TILE_FLOATS) = right##i;                                \
-    }
 
-TILE_TARGET __attribute__((always_inline)) static inline void TILE_NAME(few)(const int count,
-    float *out, size_t out_stride, const float *x, size_t x_stride, const kvr_bf16 *panel, size_t k,
-    bool accumulate)
-{
-    EACH_ROW(BEGIN)
-    for (size_t step = 0; step < k; step++) {
-        const TILE_NAME(halves) *halves =
-            (const TILE_NAME(halves) *)(const void *)(panel + step * KVR_PANEL);
-        VECTOR left_weights = (VECTOR)(__builtin_convertvector(halves[0], TILE_NAME(words)) << 16);
-        VECTOR right_weights = (VECTOR)(__builtin_convertvector(halves[1], TILE_NAME(words)) << 16);
-        EACH_ROW(STEP)
-    }
-    EACH_ROW(FINISH)
-}
+#define ROWS_NAME(name) TILE_NAME(name)
+#define WEIGHT kvr_bf16
+#define LOAD(at)                                                                                   \
+    ((VECTOR)(__builtin_convertvector(                                                             \
+                  *(const TILE_NAME(halves) *)(const void *)(at), TILE_NAME(words))                \
+              << 16))
+#include "kernels/gemm_rows.h"
 
-#define CASE(n)                                                                                    \
-    case n:                                                                                        \
-        if (n <= TILE_ROWS)                                                                        \
-            TILE_NAME(few)                                                                         \
-        (n <= TILE_ROWS ? n : 1, out, out_stride, x, x_stride, panel, k, accumulate);              \
-        break;
-
-TILE_TARGET static void TILE_NAME(rows)(float *out, size_t out_stride, const float *x,
-    size_t x_stride, size_t rows, const kvr_bf16 *panel, size_t k, bool accumulate)
-{
-    while (rows > 0) {
-        size_t now = rows < TILE_ROWS ? rows : TILE_ROWS;
-        for (int part = 0; part < KVR_PANEL; part += 2 * TILE_FLOATS) {
-            switch (now) {
-                CASE(1)
-                CASE(2)
-                CASE(3)
-                CASE(4)
-                CASE(5)
-                CASE(6)
-                CASE(7)
-                CASE(8)
-                CASE(9)
-                CASE(10)
-                CASE(11)
-                CASE(12)
-            }
-            out += 2 * TILE_FLOATS;
-            panel += 2 * TILE_FLOATS;
-        }
-        out += now * out_stride - KVR_PANEL;
-        panel -= KVR_PANEL;
-        x += now * x_stride;
-        rows -= now;
-    }
-}
+#define ROWS_NAME(name) TILE_NAME(float_##name)
+#define WEIGHT float
+#define LOAD(at) (*(const VECTOR *)(at))
+#include "kernels/gemm_rows.h"
 
 /*
  * exp(x) for x ≤ 0, to about 2 units in the last place: 2^n · e^r with n the nearest integer to
@@ -134,11 +77,6 @@ TILE_TARGET static float TILE_NAME(softmax)(float *scores, float *maximum, float
 }
 
 #undef VECTOR
-#undef EACH_ROW
-#undef BEGIN
-#undef STEP
-#undef FINISH
-#undef CASE
 #undef TILE_NAME
 #undef TILE_TARGET
 #undef TILE_FLOATS

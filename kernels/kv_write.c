@@ -16,3 +16,15 @@ void kvr_kv_write(const struct kvr_kv *kv, const uint32_t *page_table, uint32_t 
         }
     }
 }
+
+void kvr_kv_write_float(const struct kvr_kv *kv, float *data, const uint32_t *page_table,
+    uint32_t layer, uint32_t token, const float *keys, const float *values)
+{
+    size_t bytes = kv->head_dim * sizeof *data;
+
+    for (uint32_t head = 0; head < kv->kv_heads; head++) {
+        size_t from = (size_t)head * kv->head_dim;
+        memcpy(data + kvr_kv_at(kv, page_table, layer, token, 0, head), keys + from, bytes);
+        memcpy(data + kvr_kv_at(kv, page_table, layer, token, 1, head), values + from, bytes);
+    }
+}

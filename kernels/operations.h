@@ -48,14 +48,18 @@ void kvr_embed(
 void kvr_rms_norm(float *out, float *residual, const float *added, const kvr_bf16 *weight,
     size_t rows, size_t width, float epsilon);
 
+/* The same with weights in single precision, as model files may have them. */
+void kvr_rms_norm_float(float *out, float *residual, const float *added, const float *weight,
+    size_t rows, size_t width, float epsilon);
+
 /*
  * Rotary positions (Su et al., arXiv:2104.09864): pair i of a head, numbers i and i + head_dim / 2,
- * turns by position · theta^(−2i / head_dim). turns[count][head_dim / 2][2] holds cosine and sine
- * and is the same for all layers and heads, so that kvr_rope_turns() makes it once. x[count] rows
- * are `stride` floats apart.
+ * turns by position · theta^(−2i / head_dim) / divisors[i] (NULL: 1). turns[count][head_dim / 2][2]
+ * holds cosine and sine and is the same for all layers and heads, so that kvr_rope_turns() makes it
+ * once. x[count] rows are `stride` floats apart.
  */
-void kvr_rope_turns(
-    float *turns, const uint32_t *positions, size_t count, size_t head_dim, double theta);
+void kvr_rope_turns(float *turns, const uint32_t *positions, size_t count, size_t head_dim,
+    double theta, const float *divisors);
 void kvr_rope(
     float *x, size_t stride, const float *turns, size_t count, size_t heads, size_t head_dim);
 
@@ -63,6 +67,10 @@ void kvr_rope(
  * first .. first + count - 1 of a sequence into its pages, rounded to bfloat16. */
 void kvr_kv_write(const struct kvr_kv *kv, const uint32_t *page_table, uint32_t layer,
     uint32_t first, size_t count, const float *keys, const float *values, size_t stride);
+
+/* One token's into pages that hold floats, laid as kv->data would be: nothing is rounded. */
+void kvr_kv_write_float(const struct kvr_kv *kv, float *data, const uint32_t *page_table,
+    uint32_t layer, uint32_t token, const float *keys, const float *values);
 
 /*
  * Causal attention of `count` new tokens, the first at position `first`, over everything of their

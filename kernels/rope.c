@@ -2,12 +2,14 @@
 
 #include <math.h>
 
-void kvr_rope_turns(
-    float *turns, const uint32_t *positions, size_t count, size_t head_dim, double theta)
+void kvr_rope_turns(float *turns, const uint32_t *positions, size_t count, size_t head_dim,
+    double theta, const float *divisors)
 {
     for (size_t row = 0; row < count; row++) {
         for (size_t i = 0; i < head_dim / 2; i++) {
             double angle = positions[row] * pow(theta, -2.0 * (double)i / (double)head_dim);
+            if (divisors)
+                angle /= (double)divisors[i];
             *turns++ = (float)cos(angle);
             *turns++ = (float)sin(angle);
         }

@@ -28,9 +28,10 @@ enum kvr_weight_kind {
     KVR_WEIGHT_QKV, /* [(heads + 2·kv_heads)·head_dim][hidden] */
     KVR_WEIGHT_OUT, /* [hidden][heads·head_dim] */
     KVR_WEIGHT_INNER_NORM,
-    KVR_WEIGHT_GATE_UP, /* [2·inner][hidden], all gates first */
-    KVR_WEIGHT_DOWN,    /* [hidden][inner] */
-    KVR_WEIGHT_KV,      /* what fills the pages of a prefix that nobody computed */
+    KVR_WEIGHT_GATE_UP,  /* [2·inner][hidden], all gates first */
+    KVR_WEIGHT_DOWN,     /* [hidden][inner] */
+    KVR_WEIGHT_KV,       /* what fills the pages of a prefix that nobody computed */
+    KVR_WEIGHT_QKV_BIAS, /* of real models only */
 };
 
 struct kvr_weight_stream {

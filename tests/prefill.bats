@@ -240,3 +240,80 @@ C
     assert_equal "$status" 2
     assert_output --partial "no multiple of a page of 10"
 }
+
+# top OPTION...: the likeliest tokens of the prompts on standard input, a line each.
+top() {
+    kvr-prefill --backend cpu --threads 2 --capacity 2048 --block-size 64 --top 5 "$@" | jq -c .prefill.top
+}
+
+@test "--weights: both formats, whole or in pieces, give the same next tokens to the last digit" {
+    for family in llama qwen2 qwen3; do
+        python3 "$REPO/tests/model_files.py" "$family" "$family" BF16
+        prompts=$(jq -cn 'range(20) as $i | {token_ids: [range(3 + $i * 7) | (. * 31 + $i) % 200]}')
+        top --weights "$family/model.gguf" <<<"$prompts" >gguf
+        assert_equal "$(jq -s 'length == 20 and all(length == 5 and .[0].logprob < 0)' gguf)" true
+        assert [ "$(sort -u gguf | wc -l)" -gt 10 ]
+        for other in "$family" "$family/model.safetensors" "$family/pieces" "$family/pieces/model.safetensors.index.json"; do
+            top --weights "$other" <<<"$prompts" >again
+            run cmp gguf again
+            assert_success
+        done
+        # threads, pages and what else is cached change nothing
+        top --weights "$family" --threads 1 --page-size 1 <<<"$prompts" >again
+        run cmp gguf again
+        assert_success
+    done
+    run cmp <(top --weights llama <<<"$prompts") <(top --weights qwen3 <<<"$prompts")
+    assert_failure
+}
+
+@test "--weights: a cached prefix is skipped and changes no digit" {
+    python3 "$REPO/tests/model_files.py" . llama F16
+    line='{"token_ids":'$(jq -cn '[range(200) | . * 7 % 200]')',"hash_ids":[11,12,13],"match":{"w0":128}}'
+    kvr-prefill --weights model.gguf --top 3 --capacity 1024 --block-size 64 <<<"$line
+$line" >out
+    run jq -c '[.prefill.tokens, .prefill.cached]' out
+    assert_output "[200,0]
+[8,192]"
+    run jq -s '.[0].prefill.top == .[1].prefill.top' out
+    assert_output true
+}
+
+@test "--weights: what is wrong is said by name" {
+    python3 "$REPO/tests/model_files.py" . llama BF16
+    run kvr-prefill --weights model.gguf --top 1 <<<'{"token_ids":[1,200]}'
+    assert_equal "$status" 1
+    assert_output --partial "stdin:1: token 200 is not in the model's vocabulary of 200"
+    for options in "--backend cuda" "--backend model" "--smoke" "--top 5000" "--top 1 --table" "--top 1 --cached line"; do
+        # shellcheck disable=SC2086
+        run kvr-prefill --weights model.gguf $options </dev/null
+        assert_equal "$options $status" "$options 2"
+    done
+    head -c 5000 model.gguf >short.gguf
+    run kvr-prefill --weights short.gguf </dev/null
+    assert_equal "$status" 1
+    assert_output --regexp "'short.gguf': (tensor|damaged)"
+    for missing in nosuch.gguf /dev/null . ; do
+        (cd pieces && mkdir -p empty && cd empty && run kvr-prefill --weights "$missing" </dev/null && assert_equal "$status" 3)
+    done
+    echo '{"weight_map":{"x":"../model.safetensors"}}' >pieces/model.safetensors.index.json
+    run kvr-prefill --weights pieces </dev/null
+    assert_equal "$status" 1
+    assert_output --partial "not in its own folder"
+    sed -i 's/"llama"/"mamba"/' config.json
+    run kvr-prefill --weights . </dev/null
+    assert_equal "$status" 4
+    assert_output --partial "architecture 'mamba'"
+}
+
+# The peer is llama.cpp, from PyPI: KVR_REAL_WORKER=1, or tests/real_worker.
+@test "--weights: the next tokens are those of llama.cpp" {
+    [ "${KVR_REAL_WORKER:-}" ] || skip "KVR_REAL_WORKER=1 asks for it"
+    need_shared worker/ci_worker.sh
+    folder=${KVR_REAL_WORKER_DIR:-$REPO/build/real-worker}
+    PORT=18481 "$SHARED/worker/ci_worker.sh" "$folder" >/dev/null 2>&1 3>&-
+    kill "$(cat "$folder/worker-18481.pid")"
+    run "$folder/venv/bin/python" "$REPO/tests/llama_peer.py" "$folder/tiny.gguf" 20
+    echo "$output"
+    assert_success
+}

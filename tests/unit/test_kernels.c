@@ -85,14 +85,22 @@ static void gemm_multiplies(void **state)
             float *x = some_floats(m * k, c), *out = some(m * n, sizeof *out);
             float *expected = some(m * n, sizeof *out), *alone = some(n, sizeof *out);
             kvr_bf16 *weights = some_halves(n * k, c + 1000);
-            kvr_bf16 *packed = some(kvr_gemm_packed_size(n, k), sizeof *packed);
-            for (size_t i = 0; i < n * k; i++)
-                packed[kvr_gemm_packed_at(i / k, i % k, k)] = weights[i];
+            kvr_bf16 *halves = some(kvr_gemm_packed_size(n, k), sizeof *halves);
+            float *floats = some(kvr_gemm_packed_size(n, k), sizeof *floats);
+            float *again = some(m * n, sizeof *again);
+            const struct kvr_packed packed = {halves, NULL}, wide = {NULL, floats};
+            for (size_t i = 0; i < n * k; i++) {
+                halves[kvr_gemm_packed_at(i / k, i % k, k)] = weights[i];
+                floats[kvr_gemm_packed_at(i / k, i % k, k)] = kvr_bf16_value(weights[i]);
+            }
             for (size_t row = 0; row < m; row++)
                 kvr_logits(expected + row * n, x + row * k, weights, n, k);
             kvr_gemm(crew, &tiles[t], out, x, m, packed, n, k);
             for (size_t i = 0; i < m * n; i++)
                 assert_true(fabs(out[i] - expected[i]) < 1e-4);
+            /* the same weights kept in floats give the same bits, */
+            kvr_gemm(crew, &tiles[t], again, x, m, wide, n, k);
+            assert_memory_equal(again, out, m * n * sizeof *out);
             /* and a row alone has the bits that it has in company */
             for (size_t row = 0; row < m; row += 7) {
                 kvr_gemm(crew, &tiles[t], alone, x + row * k, 1, packed, n, k);
@@ -103,7 +111,9 @@ static void gemm_multiplies(void **state)
             free(expected);
             free(alone);
             free(weights);
-            free(packed);
+            free(halves);
+            free(floats);
+            free(again);
         }
     }
     kvr_crew_destroy(crew);
@@ -122,6 +132,7 @@ static void compare_attention(const struct kvr_tile *tile, uint32_t dim, uint32_
     float *out = some((size_t)count * heads * dim, sizeof *out);
     float *expected = some((size_t)count * heads * dim, sizeof *out);
     float *scratch = some(kvr_attention_scratch(dim), sizeof *scratch);
+    float *wide = NULL, *again = some((size_t)count * heads * dim, sizeof *out);
     uint32_t tokens = kvr_attention_tile_tokens(heads, kv_heads);
     size_t stride = (size_t)heads * dim;
 
@@ -131,11 +142,19 @@ static void compare_attention(const struct kvr_tile *tile, uint32_t dim, uint32_
         queries[i] *= 6; /* so that some weights are large and some nothing */
     kvr_kv_write(&kv, table, 1, 0, end, keys, values, (size_t)kv_heads * dim);
     kvr_attention(expected, queries, stride, &kv, table, 1, first, count, heads);
-    for (uint32_t at = 0; at < count; at += tokens)
-        for (uint32_t head = 0; head < kv_heads; head++)
-            kvr_attention_tile(tile, scratch, out + at * stride, queries + at * stride, stride, &kv,
-                table, 1, first + at, count - at < tokens ? count - at : tokens, heads, head);
+    wide = some(kvr_kv_size(&kv), sizeof *wide);
+    for (size_t i = 0; i < kvr_kv_size(&kv); i++)
+        wide[i] = kvr_bf16_value(kv.data[i]);
+    for (int floats = 0; floats < 2; floats++)
+        for (uint32_t at = 0; at < count; at += tokens)
+            for (uint32_t head = 0; head < kv_heads; head++)
+                kvr_attention_tile(tile, scratch, (floats ? again : out) + at * stride,
+                    queries + at * stride, stride, &kv, floats ? wide : NULL, table, 1, first + at,
+                    count - at < tokens ? count - at : tokens, heads, head);
     assert_true(distance(out, expected, (size_t)count * stride) < 2e-6);
+    assert_memory_equal(out, again, (size_t)count * stride * sizeof *out);
+    free(wide);
+    free(again);
     free(keys);
     free(values);
     free(queries);

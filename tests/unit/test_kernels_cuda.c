@@ -150,8 +150,8 @@ static void rope_agrees(void **state)
         kvr_bf16 *x = some_halves((size_t)4 * stride, 1);
         float *expected = values_of(x, (size_t)4 * stride);
         begin(c / 3);
-        kvr_rope_turns(table, all, 100, dim, 1e4);
-        kvr_rope_turns(turns, positions, 4, dim, 1e4);
+        kvr_rope_turns(table, all, 100, dim, 1e4, NULL);
+        kvr_rope_turns(turns, positions, 4, dim, 1e4, NULL);
         kvr_cuda_rope(NULL, x, stride, table, positions, 4, heads, dim);
         kvr_rope(expected, stride, turns, 4, heads, dim);
         same(x, expected, (size_t)4 * stride, ONE_ROUNDING);

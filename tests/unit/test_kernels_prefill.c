@@ -101,7 +101,7 @@ static void reference(float *logits, const struct kvr_shape *s, const uint32_t *
     kv.data = some(kvr_kv_size(&kv), sizeof *kv.data);
     for (uint32_t i = 0; i < n; i++)
         positions[i] = i;
-    kvr_rope_turns(turns, positions, n, s->head_dim, s->rope_theta);
+    kvr_rope_turns(turns, positions, n, s->head_dim, s->rope_theta, NULL);
     kvr_bf16 *embedding = tensor(KVR_WEIGHT_EMBEDDING, 0, s->vocabulary, hidden);
     kvr_embed(x, embedding, tokens, n, hidden);
     for (uint32_t layer = 0; layer < s->layers; layer++) {
