@@ -98,7 +98,8 @@ check: deps
 	@$(MAKE) --no-print-directory WERROR=1 all unit-tests fuzz-replay
 	@SHARED='$(SHARED)' MAKE='$(MAKE)' tests/run
 
-demo: deps
+demo:
+	@tests/deps demo
 	@$(MAKE) --no-print-directory all
 	@SHARED='$(SHARED)' tests/demo $(BUILD)/demo.png
 

@@ -36,6 +36,12 @@ $(BUILD)/completions/%.fish: $(BUILD)/bin/%
 	@mkdir -p $(@D)
 	@$< --help=fish > $@
 
+# All the tools in one pipe over MB megabytes.
+.PHONY: soak
+MB ?= 1000
+soak: all
+	@BUILD=$(BUILD) tests/soak $(MB)
+
 INSTALLED_DATA := $(wildcard data/*)
 
 # What kvr demo runs.

@@ -89,7 +89,9 @@ size_t kvr_source_descriptors(const struct kvr_source *source, int *descriptors,
 {
     size_t count = 0;
 
-    if (source->main_open && count < room)
+    if (!source->main_open) /* what comes next is that the next file is opened, or the end */
+        return 0;
+    if (count < room)
         descriptors[count++] = source->main.descriptor;
     for (size_t i = 0; i < source->merged_count && count < room; i++)
         if (!source->merged[i].ended && !source->merged[i].regular)

@@ -63,7 +63,8 @@ enum kvr_status kvr_source_next(
 void kvr_source_stop_when(struct kvr_source *source, const volatile int *stop);
 
 /* The descriptors whose next bytes the source waits for after before_wait(): for programs that wait
- * for other things as well, in before_wait(). At most `room` are written; returns how many. */
+ * for other things as well, in before_wait(). At most `room` are written; returns how many, 0 where
+ * the next file is about to be opened: nothing is to be waited for then. */
 size_t kvr_source_descriptors(const struct kvr_source *source, int *descriptors, size_t room);
 
 /* Bytes read from the main inputs so far (compressed bytes for gzip), and their sum where all are
