@@ -1,9 +1,35 @@
 #include "token/added.h"
 
+#include <stdlib.h>
+
 void kvr_added_release(struct kvr_added *added)
 {
     kvr_buffer_release(&added->units);
     memset(added, 0, sizeof *added);
+}
+
+static int compare_keys(const void *a, const void *b)
+{
+    const struct kvr_trie_key *x = a, *y = b;
+    uint32_t shared = x->length < y->length ? x->length : y->length;
+    int order = memcmp(x->bytes, y->bytes, shared);
+
+    if (!order)
+        order = (x->length > y->length) - (x->length < y->length);
+    return order ? order : (x->token > y->token) - (x->token < y->token);
+}
+
+/* Of added tokens with the same text the first counts. */
+static uint32_t drop_repeated(struct kvr_trie_key *keys, uint32_t count)
+{
+    uint32_t kept = 0;
+
+    qsort(keys, count, sizeof *keys, compare_keys);
+    for (uint32_t i = 0; i < count; i++)
+        if (!kept || keys[kept - 1].length != keys[i].length ||
+            memcmp(keys[kept - 1].bytes, keys[i].bytes, keys[i].length) != 0)
+            keys[kept++] = keys[i];
+    return kept;
 }
 
 enum kvr_status kvr_added_build(
@@ -12,6 +38,7 @@ enum kvr_status kvr_added_build(
     int starts = 0;
 
     memset(added, 0, sizeof *added);
+    count = drop_repeated(keys, count);
     added->count = count;
     added->only_start = -1;
     for (uint32_t i = 0; i < count; i++)

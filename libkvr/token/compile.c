@@ -375,7 +375,7 @@ static bool put_words(
     for (uint32_t id = 0; id < source->token_count; id++) {
         const struct kvr_source_token *token = &source->tokens[id];
         const uint8_t *bytes = c->bytes + token->offset;
-        if (!token->length || token->flags & (KVR_TOKEN_ADDED | KVR_TOKEN_BYTE) ||
+        if (!token->length || token->flags & KVR_TOKEN_ADDED ||
             !(source->ignore_merges || c->flags[id] & KVR_TOKEN_REACHABLE) ||
             kvr_source_find(source, bytes, token->length) != id)
             continue;

@@ -1,9 +1,10 @@
 /*
- * Ids to text. Decoder steps see a list of tokens; those that real vocabularies use fall into two
- * families: bytes (byte-level vocabularies: text is the tokens' bytes, one after another), and the
- * SentencePiece family: replace ▁, join byte tokens, fuse, strip a space at the start. Steps are
- * applied token by token up to `fuse`, after it to the whole.
+ * Ids to text. A decoder is a list of steps, each of which makes a list of tokens another one; the
+ * text is what they are at the end, one after another, or, without any steps, with spaces between
+ * them. Byte-level vocabularies with the one step that they have as a rule need no lists: the text
+ * is their tokens' bytes. For all others tokens start as their file writes them.
  */
+#include "token/alphabet.h"
 #include "token/tokenizer_internal.h"
 #include "token/unicode.h"
 
@@ -21,87 +22,6 @@ static int byte_token(const char *text, size_t length)
     return high && low ? (int)((high - digits) % 16 * 16 + (low - digits) % 16) : -1;
 }
 
-static void replace(struct kvr_buffer *text, struct kvr_buffer *spare, const char *what,
-    size_t what_length, const char *by, size_t by_length)
-{
-    const char *p = text->data, *end = p + text->length, *match;
-
-    if (!what_length || !memmem(p, text->length, what, what_length))
-        return;
-    kvr_buffer_clear(spare);
-    for (; (match = memmem(p, (size_t)(end - p), what, what_length)); p = match + what_length) {
-        kvr_buffer_append(spare, p, (size_t)(match - p));
-        kvr_buffer_append(spare, by, by_length);
-    }
-    kvr_buffer_append(spare, p, (size_t)(end - p));
-    struct kvr_buffer swapped = *text;
-    *text = *spare;
-    *spare = swapped;
-}
-
-static void strip(struct kvr_buffer *text, const char *what, size_t length, int start, int stop)
-{
-    size_t from = 0;
-
-    for (;
-         start > 0 && text->length - from >= length && memcmp(text->data + from, what, length) == 0;
-         start--)
-        from += length;
-    memmove(text->data, text->data + from, text->length - from);
-    text->length -= from;
-    for (; stop > 0 && text->length >= length &&
-           memcmp(text->data + text->length - length, what, length) == 0;
-         stop--)
-        text->length -= length;
-}
-
-/* Steps from `at` on for one token (or, after a fuse, all of them); the index of the fuse step, or
- * count. */
-static uint32_t apply(const struct kvr_tokenizer *t, const struct kvr_step *steps, uint32_t at,
-    uint32_t count, bool first, struct kvr_buffer *text, struct kvr_buffer *spare)
-{
-    for (; at < count && steps[at].kind != KVR_DECODE_FUSE && text->length; at++) {
-        const struct kvr_step *s = &steps[at];
-        const char *what = t->vocabulary.text + s->text, *by = t->vocabulary.text + s->other;
-        switch (s->kind) {
-        case KVR_DECODE_REPLACE:
-            replace(text, spare, what, s->text_length, by, s->other_length);
-            break;
-        case KVR_DECODE_STRIP:
-            if (s->text_length)
-                strip(text, what, s->text_length, s->a, s->b);
-            break;
-        case KVR_DECODE_METASPACE:
-            replace(text, spare, what, s->text_length, " ", 1);
-            if (first && s->a)
-                strip(text, " ", 1, 1, 0);
-            break;
-        default:
-            break;
-        }
-    }
-    while (at < count && steps[at].kind != KVR_DECODE_FUSE)
-        at++;
-    return at;
-}
-
-/* Bytes gathered from byte tokens: text if they are UTF-8, else U+FFFD for each. */
-static void flush_bytes(struct kvr_buffer *bytes, struct kvr_buffer *out)
-{
-    const uint8_t *p = (const uint8_t *)bytes->data, *end = p + bytes->length;
-    bool valid = true;
-    unsigned size;
-
-    for (; p < end && valid; p += size)
-        valid = kvr_utf8_decode(p, end, &size) != 0xfffd || size > 1;
-    if (valid)
-        kvr_buffer_append(out, bytes->data, bytes->length);
-    else
-        for (size_t i = 0; i < bytes->length; i++)
-            kvr_buffer_append_text(out, "\ufffd");
-    kvr_buffer_clear(bytes);
-}
-
 /* Bytes of a folded vocabulary with their ▁ back, as the decoder steps expect them. */
 static void append_unfolded(const char *bytes, size_t length, struct kvr_buffer *out)
 {
@@ -116,14 +36,13 @@ static void append_unfolded(const char *bytes, size_t length, struct kvr_buffer 
 /* The normalized form of an added token, if it has one. */
 static bool append_form(const struct kvr_tokenizer *t, uint32_t id, struct kvr_buffer *out)
 {
-    bool folded = t->vocabulary.header->special_flags & KVR_VOCABULARY_FOLDED;
     uint32_t head[2];
 
     for (size_t at = 0; at < t->forms.length; at += sizeof head + head[1]) {
         memcpy(head, t->forms.data + at, sizeof head);
         if (head[0] != id)
             continue;
-        if (folded)
+        if (t->spaces) /* this normalizer leaves ▁ as a space */
             append_unfolded(t->forms.data + at + sizeof head, head[1], out);
         else
             kvr_buffer_append(out, t->forms.data + at + sizeof head, head[1]);
@@ -146,51 +65,219 @@ static void append_token(const struct kvr_tokenizer *t, uint32_t id, struct kvr_
         kvr_buffer_append(out, bytes, length);
 }
 
-struct decoding {
-    const struct kvr_tokenizer *tokenizer;
-    const struct kvr_step *steps;
-    uint32_t count;
-    bool fallback; /* byte tokens are bytes */
-    struct kvr_buffer token, spare, bytes, joined;
-};
-
-static void decode_token(struct decoding *d, uint32_t id, bool first)
+/* The token as the vocabulary's file writes it: bytes in the byte-level alphabet, ▁ for spaces.
+ * Added tokens are their content: of that alphabet or not, of which the bytes would not tell. */
+static void append_written(const struct kvr_tokenizer *t, uint32_t id, struct kvr_buffer *out)
 {
-    kvr_buffer_clear(&d->token);
-    append_token(d->tokenizer, id, &d->token);
-    int byte = d->fallback ? byte_token(d->token.data, d->token.length) : -1;
-    if (byte >= 0) {
-        kvr_buffer_append_byte(&d->bytes, (char)byte);
+    const struct kvr_vocabulary *v = &t->vocabulary;
+    uint32_t count;
+    const struct kvr_step *added = kvr_steps(t, KVR_ADDED, &count);
+    struct kvr_buffer bytes = {0};
+
+    for (uint32_t i = 0; v->header->model == KVR_MODEL_BYTE_BPE && i < count; i++) {
+        if ((uint32_t)added[i].a == id) {
+            if (!append_form(t, id, out))
+                kvr_buffer_append(out, v->text + added[i].text, added[i].text_length);
+            return;
+        }
+    }
+    if (v->header->model != KVR_MODEL_BYTE_BPE || v->token_flags[id] & KVR_TOKEN_ADDED) {
+        append_token(t, id, out);
         return;
     }
-    if (d->bytes.length)
-        flush_bytes(&d->bytes, &d->joined);
-    apply(d->tokenizer, d->steps, 0, d->count, first, &d->token, &d->spare);
-    kvr_buffer_append(&d->joined, d->token.data, d->token.length);
+    append_token(t, id, &bytes);
+    kvr_bytes_to_alphabet(bytes.data, bytes.length, out);
+    out->failed |= bytes.failed;
+    kvr_buffer_release(&bytes);
+}
+
+/* One list of tokens, and the one that a step makes of it. */
+struct decoding {
+    const struct kvr_tokenizer *tokenizer;
+    struct kvr_pieces now, next;
+    struct kvr_buffer bytes;
+};
+
+static void end_token(struct decoding *d)
+{
+    kvr_pieces_push(&d->next, d->next.text.length);
+}
+
+/* Bytes gathered from byte tokens: a token if they are UTF-8, else U+FFFD for each. */
+static void flush_bytes(struct decoding *d)
+{
+    const uint8_t *p = (const uint8_t *)d->bytes.data, *end = p + d->bytes.length;
+    bool valid = true;
+    unsigned size;
+
+    if (!d->bytes.length)
+        return;
+    for (; p < end && valid; p += size)
+        valid = kvr_utf8_decode(p, end, &size) != 0xfffd || size > 1;
+    if (valid) {
+        kvr_buffer_append(&d->next.text, d->bytes.data, d->bytes.length);
+        end_token(d);
+    }
+    for (size_t i = 0; i < d->bytes.length && !valid; i++) {
+        kvr_buffer_append_text(&d->next.text, "\ufffd");
+        end_token(d);
+    }
+    kvr_buffer_clear(&d->bytes);
+}
+
+/* Copies a token with `what` written as `by` (NULL: left out). */
+static void replace(struct decoding *d, const char *text, size_t length, const char *what,
+    size_t what_length, const char *by, size_t by_length)
+{
+    const char *end = text + length, *match;
+
+    while (what_length && (match = memmem(text, (size_t)(end - text), what, what_length))) {
+        kvr_buffer_append(&d->next.text, text, (size_t)(match - text));
+        kvr_buffer_append(&d->next.text, by, by_length);
+        text = match + what_length;
+    }
+    kvr_buffer_append(&d->next.text, text, (size_t)(end - text));
+    end_token(d);
+}
+
+static enum kvr_status replace_pattern(struct decoding *d, const struct kvr_step *step,
+    const char *text, size_t length, struct kvr_error *error)
+{
+    const struct kvr_pattern *pattern = kvr_step_pattern(d->tokenizer, step);
+    size_t at = 0, last_stop = SIZE_MAX, start, stop;
+    bool found;
+
+    for (;;) {
+        enum kvr_status status =
+            kvr_pattern_find(pattern, text, at, length, last_stop, &found, &start, &stop, error);
+        if (status)
+            return status;
+        if (!found)
+            break;
+        kvr_buffer_append(&d->next.text, text + at, start - at);
+        kvr_buffer_append(
+            &d->next.text, d->tokenizer->vocabulary.text + step->other, step->other_length);
+        at = last_stop = stop;
+    }
+    kvr_buffer_append(&d->next.text, text + at, length - at);
+    end_token(d);
+    return KVR_OK;
+}
+
+/* Copies a token without up to `start` times `what` before it and `stop` times behind it. */
+static void strip(struct decoding *d, const char *text, size_t length, const char *what,
+    size_t what_length, int start, int stop)
+{
+    for (;
+         start > 0 && what_length && length >= what_length && memcmp(text, what, what_length) == 0;
+         start--) {
+        text += what_length;
+        length -= what_length;
+    }
+    for (; stop > 0 && what_length && length >= what_length &&
+           memcmp(text + length - what_length, what, what_length) == 0;
+         stop--)
+        length -= what_length;
+    kvr_buffer_append(&d->next.text, text, length);
+    end_token(d);
+}
+
+/* What a step makes of one token. */
+static enum kvr_status decode_token(struct decoding *d, const struct kvr_step *step,
+    const char *text, size_t length, bool first, bool last, struct kvr_error *error)
+{
+    const char *what = d->tokenizer->vocabulary.text + step->text;
+    const char *by = d->tokenizer->vocabulary.text + step->other;
+    int byte;
+
+    switch (step->kind) {
+    case KVR_DECODE_BYTES:
+        if (!kvr_bytes_from_alphabet(text, length, &d->next.text))
+            kvr_buffer_append(&d->next.text, text, length);
+        if (last)
+            end_token(d);
+        break;
+    case KVR_DECODE_FUSE:
+        kvr_buffer_append(&d->next.text, text, length);
+        if (last)
+            end_token(d);
+        break;
+    case KVR_DECODE_BYTE_FALLBACK:
+        byte = byte_token(text, length);
+        if (byte >= 0) {
+            kvr_buffer_append_byte(&d->bytes, (char)byte);
+        } else {
+            flush_bytes(d);
+            kvr_buffer_append(&d->next.text, text, length);
+            end_token(d);
+        }
+        if (last)
+            flush_bytes(d);
+        break;
+    case KVR_DECODE_REPLACE:
+        if (step->a)
+            return replace_pattern(d, step, text, length, error);
+        replace(d, text, length, what, step->text_length, by, step->other_length);
+        break;
+    case KVR_DECODE_STRIP:
+        strip(d, text, length, what, step->text_length, step->a, step->b);
+        break;
+    case KVR_DECODE_METASPACE:
+        replace(d, text, length, what, step->text_length, " ", !(first && step->a));
+        break;
+    case KVR_DECODE_SUFFIX:
+        replace(d, text, length, what, step->text_length, " ", !last);
+        break;
+    default:
+        return kvr_error_set(error, KVR_UNSUPPORTED, "decoder %u", (unsigned)step->kind);
+    }
+    return KVR_OK;
+}
+
+static enum kvr_status decode_step(
+    struct decoding *d, const struct kvr_step *step, struct kvr_error *error)
+{
+    size_t start = 0;
+
+    kvr_buffer_clear(&d->next.text);
+    d->next.count = 0;
+    for (size_t i = 0; i < d->now.count; i++) {
+        size_t end = d->now.ends[i];
+        enum kvr_status status = decode_token(
+            d, step, d->now.text.data + start, end - start, i == 0, i + 1 == d->now.count, error);
+        if (status)
+            return status;
+        start = end;
+    }
+    struct kvr_pieces swapped = d->now;
+    d->now = d->next;
+    d->next = swapped;
+    bool failed = d->now.text.failed || d->next.text.failed || d->bytes.failed;
+    return failed || d->now.text.length >= UINT32_MAX ? kvr_error_memory(error) : KVR_OK;
 }
 
 static enum kvr_status decode_steps(struct decoding *d, const uint32_t *ids, size_t count,
     bool skip_special, struct kvr_buffer *text, struct kvr_error *error)
 {
     const struct kvr_vocabulary *v = &d->tokenizer->vocabulary;
-    bool first = true;
+    uint32_t steps;
+    const struct kvr_step *decoders = kvr_steps(d->tokenizer, KVR_DECODERS, &steps);
+    enum kvr_status status = KVR_OK;
 
     for (size_t i = 0; i < count; i++) {
         if (skip_special && v->token_flags[ids[i]] & KVR_TOKEN_SPECIAL)
             continue;
-        decode_token(d, ids[i], first);
-        first = false;
+        if (!steps && d->now.count)
+            kvr_buffer_append_byte(&d->now.text, ' ');
+        append_written(d->tokenizer, ids[i], &d->now.text);
+        kvr_pieces_push(&d->now, d->now.text.length);
+        if (d->now.text.failed || d->now.text.length >= UINT32_MAX)
+            return kvr_error_memory(error);
     }
-    if (d->bytes.length)
-        flush_bytes(&d->bytes, &d->joined);
-    uint32_t fuse = 0;
-    while (fuse < d->count && d->steps[fuse].kind != KVR_DECODE_FUSE)
-        fuse++;
-    if (fuse < d->count)
-        apply(d->tokenizer, d->steps, fuse + 1, d->count, true, &d->joined, &d->spare);
-    kvr_buffer_append(text, d->joined.data, d->joined.length);
-    bool failed = text->failed || d->joined.failed || d->token.failed || d->spare.failed;
-    return failed ? kvr_error_memory(error) : KVR_OK;
+    for (uint32_t i = 0; i < steps && !status; i++)
+        status = decode_step(d, &decoders[i], error);
+    kvr_buffer_append(text, d->now.text.data, d->now.text.length);
+    return status ? status : text->failed ? kvr_error_memory(error) : KVR_OK;
 }
 
 enum kvr_status kvr_decode(const struct kvr_tokenizer *tokenizer, const uint32_t *ids, size_t count,
@@ -199,6 +286,7 @@ enum kvr_status kvr_decode(const struct kvr_tokenizer *tokenizer, const uint32_t
     const struct kvr_vocabulary *v = &tokenizer->vocabulary;
     uint32_t model = v->header->model, steps;
     const struct kvr_step *decoders = kvr_steps(tokenizer, KVR_DECODERS, &steps);
+    bool bytes = model == KVR_MODEL_BYTE_BPE && steps == 1 && decoders[0].kind == KVR_DECODE_BYTES;
 
     for (size_t i = 0; i < count; i++) {
         bool known = model == KVR_MODEL_BYTES   ? ids[i] < 256
@@ -217,19 +305,16 @@ enum kvr_status kvr_decode(const struct kvr_tokenizer *tokenizer, const uint32_t
         }
         return text->failed ? kvr_error_memory(error) : KVR_OK;
     }
-    if (!steps || decoders[0].kind == KVR_DECODE_BYTES) {
+    if (bytes) {
         for (size_t i = 0; i < count; i++)
             if (!(skip_special && v->token_flags[ids[i]] & KVR_TOKEN_SPECIAL))
                 append_token(tokenizer, ids[i], text);
         return text->failed ? kvr_error_memory(error) : KVR_OK;
     }
-    struct decoding d = {.tokenizer = tokenizer, .steps = decoders, .count = steps};
-    for (uint32_t i = 0; i < steps; i++)
-        d.fallback |= decoders[i].kind == KVR_DECODE_BYTE_FALLBACK;
+    struct decoding d = {.tokenizer = tokenizer};
     enum kvr_status status = decode_steps(&d, ids, count, skip_special, text, error);
-    kvr_buffer_release(&d.token);
-    kvr_buffer_release(&d.spare);
+    kvr_pieces_release(&d.now);
+    kvr_pieces_release(&d.next);
     kvr_buffer_release(&d.bytes);
-    kvr_buffer_release(&d.joined);
     return status;
 }

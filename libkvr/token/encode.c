@@ -164,7 +164,8 @@ static enum kvr_status split_added(struct kvr_encoder *encoder, const struct kvr
         if (floor < start)
             status = part(
                 encoder, text + floor, start - floor, at_start && floor == 0, flags, ids, error);
-        kvr_ids_push(ids, (uint32_t)step->a);
+        if (start < stop) /* else the token before it took all of it with the spaces behind */
+            kvr_ids_push(ids, (uint32_t)step->a);
         floor = stop;
     }
     if (!status && floor < length)

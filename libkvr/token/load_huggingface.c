@@ -6,23 +6,14 @@
  * turned back into bytes, and text then needs no such alphabet. A SentencePiece-style file turns
  * spaces into U+2581; such a source is folded (vocabulary_source.h).
  */
+#include "base/u64_map.h"
+#include "token/alphabet.h"
 #include "token/load_steps.h"
 #include "token/unicode.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-/* The byte that a character of the byte-level alphabet stands for, or -1. */
-static int byte_of(uint32_t character)
-{
-    if ((character >= 33 && character <= 126) || (character >= 161 && character <= 172) ||
-        (character >= 174 && character <= 255))
-        return (int)character;
-    if (character < 256 || character >= 256 + 68)
-        return -1;
-    uint32_t index = character - 256; /* 0..32, 127..160, 173 in order */
-    return index < 33 ? (int)index : index < 67 ? (int)(127 + index - 33) : 173;
-}
+#include <xxhash.h>
 
 /* Turns a token as written into the bytes that text has. False: no text can give this token. */
 static bool token_bytes(
@@ -32,15 +23,8 @@ static bool token_bytes(
     unsigned size;
 
     kvr_buffer_clear(out);
-    if (source->model == KVR_MODEL_BYTE_BPE) {
-        for (; p < end; p += size) {
-            int byte = byte_of(kvr_utf8_decode(p, end, &size));
-            if (byte < 0)
-                return false;
-            kvr_buffer_append_byte(out, (char)byte);
-        }
-        return true;
-    }
+    if (source->model == KVR_MODEL_BYTE_BPE)
+        return kvr_bytes_from_alphabet(text, length, out);
     for (; p < end; p += size) {
         uint32_t character = kvr_utf8_decode(p, end, &size);
         if (source->folded && character == ' ')
@@ -149,16 +133,87 @@ static enum kvr_status load_merges(
     return status;
 }
 
-/* The id of an added token: that of the model's token of this text, where there is one, comes
- * before the one that the file gives. */
-static uint64_t added_id(
-    const struct kvr_source *source, struct kvr_text text, uint64_t id, struct kvr_buffer *scratch)
-{
-    uint32_t own = KVR_NO_TOKEN;
+/* Added tokens while they are loaded. Their ids are what the reference makes of them, whatever the
+ * file says: that of the model's token of this text, or the next free one, counted from the number
+ * of the model's tokens. Of tokens of the same text the last one's flags count. */
+struct adding {
+    uint64_t next;
+    struct kvr_u64_map known; /* hash of a text -> id:32, number of its step or 0:32 */
+    struct kvr_buffer scratch;
+};
 
-    if (token_bytes(source, text.text, text.length, scratch))
-        own = kvr_source_find(source, scratch->data, scratch->length);
-    return own == KVR_NO_TOKEN ? id : own;
+static uint64_t *know(struct adding *adding, struct kvr_text text, bool *is_new)
+{
+    return kvr_u64_map_insert(&adding->known, XXH3_64bits(text.text, text.length), is_new);
+}
+
+/* The model's tokens that no text gives are known by what is written. */
+static enum kvr_status begin_adding(
+    const struct kvr_source *source, struct adding *adding, struct kvr_error *error)
+{
+    for (uint32_t id = 0; id < source->token_count; id++) {
+        const struct kvr_source_token *token = &source->tokens[id];
+        struct kvr_text text = {source->bytes.data + token->offset, token->length};
+        adding->next += token->flags & KVR_TOKEN_PRESENT;
+        if (!(token->flags & KVR_TOKEN_ADDED))
+            continue;
+        uint64_t *known = know(adding, text, NULL);
+        if (!known)
+            return kvr_error_memory(error);
+        *known = (uint64_t)id << 32;
+    }
+    return KVR_OK;
+}
+
+/* What is known of an added token, its id first of all. */
+static uint64_t *find_added(
+    const struct kvr_source *source, struct adding *adding, struct kvr_text text)
+{
+    bool is_new;
+    uint64_t *known = know(adding, text, &is_new), id = adding->next;
+
+    if (known && is_new) {
+        if (token_bytes(source, text.text, text.length, &adding->scratch)) {
+            uint32_t own = kvr_source_find(source, adding->scratch.data, adding->scratch.length);
+            id = own == KVR_NO_TOKEN ? id : own;
+        }
+        *known = id << 32;
+    }
+    if (known && *known >> 32 >= adding->next)
+        adding->next = (*known >> 32) + 1;
+    return known;
+}
+
+/* Adds an added token with its flags, or changes those of the one before it with this text. */
+static enum kvr_status add_added(struct kvr_source *source, struct adding *adding,
+    struct kvr_text text, struct kvr_step step, struct kvr_error *error)
+{
+    uint64_t *known = find_added(source, adding, text);
+    uint8_t flags = step.flags & KVR_ADDED_SPECIAL ? KVR_TOKEN_SPECIAL : 0;
+    enum kvr_status status = KVR_OK;
+
+    if (!known)
+        return kvr_error_memory(error);
+    uint32_t id = (uint32_t)(*known >> 32), number = (uint32_t)*known;
+    step.a = (int32_t)id;
+    if (id < source->token_count && source->tokens[id].flags & KVR_TOKEN_PRESENT) {
+        source->tokens[id].flags |= flags;
+    } else {
+        /* of the byte-level alphabet these are decoded to bytes by the reference, too */
+        bool bytes = source->model == KVR_MODEL_BYTE_BPE &&
+                     token_bytes(source, text.text, text.length, &adding->scratch);
+        status = kvr_source_add_token(source, id, bytes ? adding->scratch.data : text.text,
+            bytes ? adding->scratch.length : text.length, flags | KVR_TOKEN_ADDED, error);
+    }
+    if (number) {
+        struct kvr_step *before = &source->steps[KVR_ADDED][number - 1];
+        before->flags = step.flags | (before->flags & KVR_ADDED_SPECIAL);
+    } else if (!status) {
+        status =
+            kvr_source_add_step(source, KVR_ADDED, step, text.text, text.length, NULL, 0, error);
+        *known |= source->step_count[KVR_ADDED];
+    }
+    return status;
 }
 
 static enum kvr_status load_added(
@@ -171,9 +226,10 @@ static enum kvr_status load_added(
         {"lstrip", KVR_ADDED_LSTRIP}, {"rstrip", KVR_ADDED_RSTRIP},
         {"normalized", KVR_ADDED_NORMALIZED}};
     struct kvr_cursor cursor = kvr_value_open(list);
-    struct kvr_buffer scratch = {0}, bytes = {0};
+    struct kvr_buffer scratch = {0};
+    struct adding adding = {0};
     struct kvr_value item;
-    enum kvr_status status = KVR_OK;
+    enum kvr_status status = begin_adding(source, &adding, error);
 
     while (list.type == KVR_ARRAY && !status && kvr_next_element(&cursor, &item)) {
         struct kvr_text text;
@@ -189,24 +245,11 @@ static enum kvr_status load_added(
         for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
             if (kvr_value_true(kvr_value_get(item, flags[i].name)))
                 step.flags |= flags[i].flag;
-        id = added_id(source, text, id, &bytes);
-        step.a = (int32_t)id;
-        uint8_t token_flags = step.flags & KVR_ADDED_SPECIAL ? KVR_TOKEN_SPECIAL : 0;
-        if (id < source->token_count && source->tokens[id].flags & KVR_TOKEN_PRESENT)
-            source->tokens[id].flags |= token_flags;
-        else if (source->model == KVR_MODEL_BYTE_BPE &&
-                 token_bytes(source, text.text, text.length, &bytes))
-            status = kvr_source_add_token(/* the reference decodes these by the alphabet, too */
-                source, id, bytes.data, bytes.length, token_flags | KVR_TOKEN_ADDED, error);
-        else
-            status = kvr_source_add_token(
-                source, id, text.text, text.length, token_flags | KVR_TOKEN_ADDED, error);
-        if (!status)
-            status = kvr_source_add_step(
-                source, KVR_ADDED, step, text.text, text.length, NULL, 0, error);
+        status = add_added(source, &adding, text, step, error);
     }
+    kvr_u64_map_release(&adding.known);
+    kvr_buffer_release(&adding.scratch);
     kvr_buffer_release(&scratch);
-    kvr_buffer_release(&bytes);
     return status;
 }
 
@@ -316,6 +359,8 @@ enum kvr_status kvr_load_huggingface(
         status = load_model(source, member_of(&members, "model"), error);
     if (!status)
         status = load_added(source, member_of(&members, "added_tokens"), error);
+    if (!status)
+        kvr_load_fast_spaces(source);
     kvr_members_release(&members);
     return status;
 }

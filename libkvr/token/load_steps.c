@@ -68,8 +68,6 @@ static enum kvr_status load_replace(struct kvr_source *source, enum kvr_pipeline
     if (!read_pattern(kvr_value_get(item, "pattern"), &scratch[0], &pattern, &regex) ||
         !kvr_value_text(kvr_value_get(item, "content"), &scratch[1], &content))
         return kvr_error_set(error, KVR_BAD_INPUT, "a Replace without pattern or content");
-    if (regex && pipeline == KVR_DECODERS)
-        return kvr_error_set(error, KVR_UNSUPPORTED, "a decoder that replaces a Regex");
     struct kvr_step step = {.kind = kind, .a = regex};
     return kvr_source_add_step(
         source, pipeline, step, pattern.text, pattern.length, content.text, content.length, error);
@@ -231,8 +229,8 @@ static enum kvr_status load_pretokenizer(struct kvr_source *source, struct kvr_v
                    : add_pattern(source, PUNCTUATION, (enum kvr_behaviour)behaviour, false, error);
     }
     if (kvr_value_is(type, "Whitespace"))
-        return add_pattern(source, "[\\w\\x{200c}\\x{200d}]+|[^\\w\\x{200c}\\x{200d}\\s]+",
-            KVR_SPLIT_REMOVED, true, error); /* Rust's \\w has the joiners too */
+        return add_pattern(source, "\\p{Rust_Word}+|[^\\p{Rust_Word}\\s]+", KVR_SPLIT_REMOVED, true,
+            error); /* this step is Rust's regex, not Oniguruma's as in Split */
     if (kvr_value_is(type, "WhitespaceSplit"))
         return add_pattern(source, "\\s", KVR_SPLIT_REMOVED, false, error);
     if (kvr_value_is(type, "BertPreTokenizer")) {
@@ -267,6 +265,14 @@ static enum kvr_status load_decoder(struct kvr_source *source, struct kvr_value 
         return load_replace(source, KVR_DECODERS, KVR_DECODE_REPLACE, item, scratch, error);
     if (kvr_value_is(type, "Metaspace"))
         return load_metaspace(source, KVR_DECODERS, KVR_DECODE_METASPACE, item, scratch, error);
+    if (kvr_value_is(type, "BPEDecoder")) {
+        struct kvr_text suffix;
+        struct kvr_step step = {.kind = KVR_DECODE_SUFFIX};
+        if (!kvr_value_text(kvr_value_get(item, "suffix"), &scratch[0], &suffix))
+            return kvr_error_set(error, KVR_BAD_INPUT, "a BPEDecoder without suffix");
+        return kvr_source_add_step(
+            source, KVR_DECODERS, step, suffix.text, suffix.length, NULL, 0, error);
+    }
     if (kvr_value_is(type, "Strip")) {
         struct kvr_text text;
         uint64_t start = 0, stop = 0;
@@ -362,19 +368,26 @@ static bool text_is(
     return length == strlen(text) && memcmp(source->text.data + offset, text, length) == 0;
 }
 
-/* Replaces what a fast form stands for: spaces to ▁ as the whole normalization, and the scanners of
- * known patterns. */
-static void find_fast_forms(struct kvr_source *source)
+/* Whether a normalizer writes spaces as ▁: the tokens of such a file are folded. */
+static bool replaces_space(const struct kvr_source *source, const struct kvr_step *step)
+{
+    return step->kind == KVR_NORMALIZE_REPLACE && !step->a &&
+           text_is(source, step->text, step->text_length, " ") &&
+           text_is(source, step->other, step->other_length, MARK);
+}
+
+/* Spaces to ▁, and ▁ before the text, as the whole of normalizing and splitting: text stays as it
+ * is. Not where an added token that is matched in normalized text takes the spaces around it: it
+ * takes ' ' there, and ▁ not. */
+void kvr_load_fast_spaces(struct kvr_source *source)
 {
     struct kvr_step *n = source->steps[KVR_NORMALIZERS], *p = source->steps[KVR_PRETOKENIZERS];
-    uint32_t *normalizers = &source->step_count[KVR_NORMALIZERS];
+    const struct kvr_step *added = source->steps[KVR_ADDED];
     uint32_t *splits = &source->step_count[KVR_PRETOKENIZERS];
     bool replaced = false, prepended = false, other = false;
 
-    for (uint32_t i = 0; i < *normalizers; i++) {
-        if (n[i].kind == KVR_NORMALIZE_REPLACE && !n[i].a &&
-            text_is(source, n[i].text, n[i].text_length, " ") &&
-            text_is(source, n[i].other, n[i].other_length, MARK) && !replaced)
+    for (uint32_t i = 0; i < source->step_count[KVR_NORMALIZERS]; i++) {
+        if (!replaced && replaces_space(source, &n[i]))
             replaced = true;
         else if (n[i].kind == KVR_NORMALIZE_PREPEND && !prepended &&
                  text_is(source, n[i].text, n[i].text_length, MARK))
@@ -382,15 +395,25 @@ static void find_fast_forms(struct kvr_source *source)
         else
             other = true;
     }
+    for (uint32_t i = 0; i < source->step_count[KVR_ADDED]; i++)
+        other |= added[i].flags & KVR_ADDED_NORMALIZED &&
+                 added[i].flags & (KVR_ADDED_LSTRIP | KVR_ADDED_RSTRIP);
     /* a split at spaces finds none once they are replaced (Gemma 3) */
     if (replaced && !other && *splits == 1 && p[0].kind == KVR_PRETOKENIZE_SPLIT && p[0].b & 2 &&
         text_is(source, p[0].text, p[0].text_length, " ") && !(p[0].b & 1))
         *splits = 0;
     if (replaced && !other && !*splits) {
         n[0] = (struct kvr_step){.kind = KVR_NORMALIZE_SPACES, .a = prepended};
-        *normalizers = 1;
+        source->step_count[KVR_NORMALIZERS] = 1;
     }
-    source->folded |= replaced;
+}
+
+/* Puts the scanners of known patterns in place of these. */
+static void find_scanners(struct kvr_source *source)
+{
+    struct kvr_step *p = source->steps[KVR_PRETOKENIZERS];
+    uint32_t *splits = &source->step_count[KVR_PRETOKENIZERS];
+
     for (uint32_t first = 0; first < *splits; first++) {
         for (uint32_t last = first; last < *splits && last < first + 4; last++) {
             /* matches alone, or all but them removed: the same where a pattern leaves no gap */
@@ -438,8 +461,10 @@ enum kvr_status kvr_load_steps(
     if (!status)
         status = load_list(
             source, members->post_processor, "processors", load_postprocessor, 0, scratch, error);
+    for (uint32_t i = 0; i < source->step_count[KVR_NORMALIZERS]; i++)
+        source->folded |= replaces_space(source, &source->steps[KVR_NORMALIZERS][i]);
     if (!status)
-        find_fast_forms(source);
+        find_scanners(source);
     if (!status && source->folded && source->model == KVR_MODEL_BYTE_BPE)
         status = kvr_error_set(error, KVR_UNSUPPORTED, "byte-level tokens with U+2581 for spaces");
     kvr_buffer_release(&scratch[0]);

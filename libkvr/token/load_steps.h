@@ -13,6 +13,9 @@ struct kvr_steps_members {
 enum kvr_status kvr_load_steps(
     struct kvr_source *source, const struct kvr_steps_members *members, struct kvr_error *error);
 
+/* After the added tokens are loaded: a fast form of what SentencePiece-style files do to spaces. */
+void kvr_load_fast_spaces(struct kvr_source *source);
+
 /* KVR_UNSUPPORTED: "the WHAT type 'TYPE'". */
 enum kvr_status kvr_error_type(struct kvr_error *error, const char *what, struct kvr_value type);
 

@@ -1,4 +1,5 @@
 #include "token/pattern.h"
+#include "token/codepoints.h"
 #include "token/unicode.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
@@ -6,97 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define CLASS_NESTING 16      /* classes in classes */
 #define MATCH_LIMIT 100000000 /* backtracking steps a match may take */
 
 struct kvr_pattern {
     pcre2_code *code;
     pcre2_match_context *context;
 };
-
-struct property {
-    const char *name;
-    uint32_t categories;
-};
-
-#define BIT KVR_CATEGORY_BIT
-static const struct property properties[] = {
-    {"L", KVR_IS_LETTER},
-    {"Letter", KVR_IS_LETTER},
-    {"Lu", BIT(KVR_LU)},
-    {"Ll", BIT(KVR_LL)},
-    {"Lt", BIT(KVR_LT)},
-    {"Lm", BIT(KVR_LM)},
-    {"Lo", BIT(KVR_LO)},
-    {"LC", KVR_IS_UPPER | KVR_IS_LOWER},
-    {"M", KVR_IS_MARK},
-    {"Mn", BIT(KVR_MN)},
-    {"Mc", BIT(KVR_MC)},
-    {"Me", BIT(KVR_ME)},
-    {"N", KVR_IS_NUMBER},
-    {"Number", KVR_IS_NUMBER},
-    {"Nd", BIT(KVR_ND)},
-    {"Nl", BIT(KVR_NL)},
-    {"No", BIT(KVR_NO)},
-    {"P", KVR_IS_PUNCTUATION},
-    {"Punctuation", KVR_IS_PUNCTUATION},
-    {"Pc", BIT(KVR_PC)},
-    {"Pd", BIT(KVR_PD)},
-    {"Ps", BIT(KVR_PS)},
-    {"Pe", BIT(KVR_PE)},
-    {"Pi", BIT(KVR_PI)},
-    {"Pf", BIT(KVR_PF)},
-    {"Po", BIT(KVR_PO)},
-    {"S", KVR_IS_SYMBOL},
-    {"Sm", BIT(KVR_SM)},
-    {"Sc", BIT(KVR_SC)},
-    {"Sk", BIT(KVR_SK)},
-    {"So", BIT(KVR_SO)},
-    {"Z", BIT(KVR_ZS) | BIT(KVR_ZL) | BIT(KVR_ZP)},
-    {"Zs", BIT(KVR_ZS)},
-    {"Zl", BIT(KVR_ZL)},
-    {"Zp", BIT(KVR_ZP)},
-    {"Cc", BIT(KVR_CC) | BIT(KVR_CONTROL_SPACE)},
-    {"Cf", BIT(KVR_CF)},
-    {"Co", BIT(KVR_CO)},
-    {"Cn", BIT(KVR_CN)},
-    {"Cs", BIT(KVR_CS)},
-    {"C", BIT(KVR_CC) | BIT(KVR_CONTROL_SPACE) | BIT(KVR_CF) | BIT(KVR_CO) | BIT(KVR_CN) |
-              BIT(KVR_CS)},
-};
-
-/* \w: letters, marks, decimal and letter numbers, connectors, and the letters in circles and
- * squares (Alphabetic, M, Nd, Pc). A bit that no category uses stands for it. */
-#define WORD_CLASS BIT(31)
-#define IS_WORD (KVR_IS_LETTER | KVR_IS_MARK | BIT(KVR_ND) | BIT(KVR_NL) | BIT(KVR_PC))
-
-static bool is_in(uint32_t character, uint32_t categories)
-{
-    if (categories != WORD_CLASS)
-        return kvr_category_bit(character) & categories;
-    return kvr_category_bit(character) & IS_WORD || (character >= 0x24b6 && character <= 0x24e9) ||
-           (character >= 0x1f130 && character <= 0x1f149) ||
-           (character >= 0x1f150 && character <= 0x1f169) ||
-           (character >= 0x1f170 && character <= 0x1f189);
-}
-
-/* Appends the code points of these categories (or, negated, of all others) as class members. The
- * surrogates are left out: UTF-8 has none and PCRE2 refuses them. */
-static void append_members(struct kvr_buffer *out, uint32_t categories, bool negated)
-{
-    uint32_t character = 0;
-
-    while (character < 0x110000) {
-        uint32_t first = character;
-        while (character < 0x110000 && (character < 0xd800 || character > 0xdfff) &&
-               is_in(character, categories) != negated)
-            character++;
-        if (character > first)
-            kvr_buffer_append_format(out, character - first > 1 ? "\\x{%x}-\\x{%x}" : "\\x{%x}",
-                (unsigned)first, (unsigned)character - 1);
-        else
-            character++;
-    }
-}
 
 struct reader {
     const char *text;
@@ -110,11 +27,11 @@ static bool looking_at(const struct reader *in, const char *what)
     return in->length - in->at >= length && memcmp(in->text + in->at, what, length) == 0;
 }
 
-/* Reads \p{Name}, \p{^Name}, \pL after the letter p or P. */
+/* Reads {Name}, {^Name} or L after \p. */
 static enum kvr_status read_property(
-    struct reader *in, uint32_t *categories, bool *negated, struct kvr_error *error)
+    struct reader *in, struct kvr_codepoints *set, bool *negated, struct kvr_error *error)
 {
-    char name[32];
+    char name[32], shown[40];
     size_t length = 0;
 
     if (in->at < in->length && in->text[in->at] == '{') {
@@ -132,127 +49,311 @@ static enum kvr_status read_property(
         name[length++] = in->text[in->at++];
     }
     name[length] = '\0';
-    for (size_t i = 0; i < sizeof properties / sizeof *properties; i++) {
-        if (strcmp(properties[i].name, name) == 0) {
-            *categories = properties[i].categories;
-            return KVR_OK;
-        }
-    }
-    char shown[40];
+    if (strncmp(name, "Script=", 7) == 0)
+        memmove(name, name + 7, length - 6);
+    if (kvr_codepoints_add_property(set, name))
+        return KVR_OK;
     return kvr_error_set(error, KVR_UNSUPPORTED, "the character property '%s' in a split pattern",
         kvr_printable(shown, sizeof shown, name, length));
 }
 
-/* Copies or rewrites one escape; in->at is at the backslash. */
-static enum kvr_status rewrite_escape(
-    struct reader *in, bool in_class, struct kvr_buffer *out, struct kvr_error *error)
+/* Adds what \p{..}, \P{..}, \s, \d, \w, \h and their opposites stand for; in->at is after the
+ * letter. *is_set: the letter was one of these. */
+static enum kvr_status read_set(struct reader *in, char letter, struct kvr_codepoints *set,
+    bool *is_set, struct kvr_error *error)
 {
-    uint32_t categories = 0;
-    bool negated = false;
+    static const char letters[] = "psdwh";
+    const char *place = memchr(letters, letter | 0x20, 5);
+    bool negated = letter < 'a';
+    enum kvr_status status = KVR_OK;
+
+    *is_set = place && letter >= 'A';
+    if (!*is_set)
+        return KVR_OK;
+    struct kvr_codepoints *own = kvr_codepoints_new();
+    if (!own)
+        return kvr_error_memory(error);
+    switch (*place) {
+    case 'p':
+        status = read_property(in, own, &negated, error);
+        break;
+    case 's':
+        kvr_codepoints_add_categories(own, KVR_IS_SPACE);
+        break;
+    case 'd':
+        kvr_codepoints_add_categories(own, KVR_CATEGORY_BIT(KVR_ND));
+        break;
+    case 'w':
+        kvr_codepoints_add_word(own, false);
+        break;
+    default: /* hexadecimal digits */
+        kvr_codepoints_add_range(own, '0', '9');
+        kvr_codepoints_add_range(own, 'A', 'F');
+        kvr_codepoints_add_range(own, 'a', 'f');
+    }
+    if (negated)
+        kvr_codepoints_invert(own);
+    kvr_codepoints_add(set, own);
+    free(own);
+    return status;
+}
+
+/* Hexadecimal digits, `most` of them or up to a closing brace. */
+static enum kvr_status read_hex(
+    struct reader *in, size_t most, uint32_t *character, struct kvr_error *error)
+{
+    bool braced = in->at < in->length && in->text[in->at] == '{';
+    size_t digits = 0;
+
+    *character = 0;
+    in->at += braced;
+    for (; in->at < in->length && digits < (braced ? 8 : most); in->at++, digits++) {
+        char c = in->text[in->at];
+        int value = c >= '0' && c <= '9'   ? c - '0'
+                    : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                    : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                           : -1;
+        if (value < 0)
+            break;
+        *character = *character << 4 | (uint32_t)value;
+    }
+    bool closed = !braced || (in->at < in->length && in->text[in->at] == '}');
+    in->at += braced && closed;
+    if (!digits || !closed || *character >= 0x110000)
+        return kvr_error_set(error, KVR_BAD_INPUT, "a bad \\x or \\u escape in a pattern");
+    return KVR_OK;
+}
+
+/* The one character that an escape stands for; in->at is after the letter. */
+static enum kvr_status read_escaped(
+    struct reader *in, char letter, uint32_t *character, struct kvr_error *error)
+{
+    static const char names[] = "rntvf0ae", values[] = "\r\n\t\v\f\0\a\x1b";
+    const char *name = memchr(names, letter, sizeof names - 1);
+
+    if (name)
+        *character = (uint8_t)values[name - names];
+    else if (letter == 'x' || letter == 'u')
+        return read_hex(in, letter == 'x' ? 2 : 4, character, error);
+    else if ((letter >= 'a' && letter <= 'z') || (letter >= 'A' && letter <= 'Z') ||
+             (letter >= '1' && letter <= '9'))
+        return kvr_error_set(
+            error, KVR_UNSUPPORTED, "the escape '\\%c' in a split pattern", letter);
+    else
+        *character = (uint8_t)letter;
+    return KVR_OK;
+}
+
+/* [:name:] */
+static enum kvr_status read_posix(
+    struct reader *in, struct kvr_codepoints *set, struct kvr_error *error)
+{
+    static const struct {
+        const char *text;
+        uint32_t categories;
+    } names[] = {{"[:space:]", KVR_IS_SPACE}, {"[:digit:]", KVR_CATEGORY_BIT(KVR_ND)},
+        {"[:punct:]", KVR_IS_PUNCTUATION | KVR_IS_SYMBOL},
+        {"[:cntrl:]", KVR_CATEGORY_BIT(KVR_CC) | KVR_CATEGORY_BIT(KVR_CONTROL_SPACE)}};
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (looking_at(in, names[i].text)) {
+            kvr_codepoints_add_categories(set, names[i].categories);
+            in->at += strlen(names[i].text);
+            return KVR_OK;
+        }
+    }
+    return kvr_error_set(error, KVR_UNSUPPORTED, "'%.*s' in a class of a split pattern",
+        (int)(in->length - in->at < 9 ? in->length - in->at : 9), in->text + in->at);
+}
+
+static enum kvr_status read_class(struct reader *in, struct kvr_codepoints *set, bool *negated,
+    unsigned depth, struct kvr_error *error);
+
+/* [...] in a class: its members, or all but these. */
+static enum kvr_status read_inner_class(
+    struct reader *in, struct kvr_codepoints *set, unsigned depth, struct kvr_error *error)
+{
+    struct kvr_codepoints *inner = kvr_codepoints_new();
+    bool negated;
+
+    if (!inner)
+        return kvr_error_memory(error);
+    enum kvr_status status = read_class(in, inner, &negated, depth + 1, error);
+    if (!status && negated)
+        kvr_codepoints_invert(inner);
+    if (!status)
+        kvr_codepoints_add(set, inner);
+    free(inner);
+    return status;
+}
+
+/* One character of a class, plain or escaped; *is_set: it was \p{..} or its like, added to set. */
+static enum kvr_status read_member(struct reader *in, struct kvr_codepoints *set, bool *is_set,
+    uint32_t *character, struct kvr_error *error)
+{
+    const uint8_t *text = (const uint8_t *)in->text;
+    unsigned size;
+
+    *is_set = false;
+    if (in->text[in->at] != '\\') {
+        *character = kvr_utf8_decode(text + in->at, text + in->length, &size);
+        in->at += size;
+        return KVR_OK;
+    }
+    if (in->at + 1 >= in->length)
+        return kvr_error_set(error, KVR_BAD_INPUT, "a pattern ends in a backslash");
+    char letter = in->text[in->at + 1];
+    in->at += 2;
+    if (letter == 'b') { /* in a class a backspace */
+        *character = '\b';
+        return KVR_OK;
+    }
+    enum kvr_status status = read_set(in, letter, set, is_set, error);
+    return status || *is_set ? status : read_escaped(in, letter, character, error);
+}
+
+/* A character, a range, or a set, of a class. */
+static enum kvr_status read_members(
+    struct reader *in, struct kvr_codepoints *set, struct kvr_error *error)
+{
+    uint32_t first, last;
+    bool is_set;
+    enum kvr_status status = read_member(in, set, &is_set, &first, error);
+
+    if (status || is_set)
+        return status;
+    last = first;
+    if (in->at + 1 < in->length && in->text[in->at] == '-' && in->text[in->at + 1] != ']') {
+        in->at++;
+        status = read_member(in, set, &is_set, &last, error);
+        if (!status && is_set) { /* [a-\d]: the dash is itself */
+            kvr_codepoints_add_range(set, '-', '-');
+            last = first;
+        }
+    }
+    if (!status && last < first)
+        return kvr_error_set(error, KVR_BAD_INPUT, "a range of a pattern goes backwards");
+    if (!status)
+        kvr_codepoints_add_range(set, first, last);
+    return status;
+}
+
+/* From the opening bracket to behind the closing one. Members that follow each other and classes in
+ * classes add up, "&&" keeps what is on both of its sides. */
+static enum kvr_status read_class(struct reader *in, struct kvr_codepoints *set, bool *negated,
+    unsigned depth, struct kvr_error *error)
+{
+    size_t start = in->at++;
+    struct kvr_codepoints *kept = NULL; /* what the operands of && before this one share */
+    enum kvr_status status = KVR_OK;
+
+    *negated = in->at < in->length && in->text[in->at] == '^';
+    in->at += *negated;
+    if (depth > CLASS_NESTING)
+        return kvr_error_set(error, KVR_BAD_INPUT, "classes of a pattern nested too deep");
+    for (bool first = true; !status; first = false) {
+        if (in->at >= in->length)
+            status = kvr_error_set(
+                error, KVR_BAD_INPUT, "the class at byte %zu of a pattern is not closed", start);
+        else if (in->text[in->at] == ']' && !first)
+            break;
+        else if (looking_at(in, "[:"))
+            status = read_posix(in, set, error);
+        else if (in->text[in->at] == '[')
+            status = read_inner_class(in, set, depth, error);
+        else if (looking_at(in, "&&")) {
+            in->at += 2;
+            if (kept)
+                kvr_codepoints_keep(kept, set);
+            else if ((kept = kvr_codepoints_new()))
+                memcpy(kept, set, sizeof *kept);
+            else
+                status = kvr_error_memory(error);
+            memset(set, 0, sizeof *set);
+        } else
+            status = read_members(in, set, error);
+    }
+    in->at++;
+    if (kept)
+        kvr_codepoints_keep(set, kept);
+    free(kept);
+    return status;
+}
+
+/* \b and \B: whether a word character stands before and behind. */
+static void append_border(bool differ, const struct kvr_codepoints *word, struct kvr_buffer *out)
+{
+    static const char *const looks[2][4] = {
+        {"(?:(?<=[", "])(?=[", "])|(?<![", "])(?!["}, {"(?:(?<=[", "])(?![", "])|(?<![", "])(?=["}};
+
+    for (int i = 0; i < 4; i++) {
+        kvr_buffer_append_text(out, looks[differ][i]);
+        kvr_codepoints_append(word, out);
+    }
+    kvr_buffer_append_text(out, "]))");
+}
+
+/* Copies or rewrites one escape outside of classes; in->at is at the backslash. */
+static enum kvr_status rewrite_escape(
+    struct reader *in, struct kvr_buffer *out, struct kvr_error *error)
+{
+    struct kvr_codepoints *set;
+    uint32_t character;
+    bool is_set;
 
     if (in->at + 1 >= in->length)
         return kvr_error_set(error, KVR_BAD_INPUT, "a pattern ends in a backslash");
     char letter = in->text[in->at + 1];
     in->at += 2;
-    switch (letter) {
-    case 'p':
-    case 'P': {
-        negated = letter == 'P';
-        enum kvr_status status = read_property(in, &categories, &negated, error);
-        if (status)
-            return status;
-        break;
-    }
-    case 's':
-    case 'S':
-        categories = KVR_IS_SPACE;
-        negated = letter == 'S';
-        break;
-    case 'd':
-    case 'D':
-        categories = BIT(KVR_ND);
-        negated = letter == 'D';
-        break;
-    case 'w':
-    case 'W':
-        categories = WORD_CLASS;
-        negated = letter == 'W';
-        break;
-    case 'A':
-    case 'z':
-    case 'b':
-    case 'B':
-    case 'r':
-    case 'n':
-    case 't':
-    case 'v':
-    case 'f':
-    case 'x':
-    case 'u':
-    case '0':
-        if (letter == 'v') {
-            kvr_buffer_append_text(out, "\\x{b}");
-        } else if (letter == 'u') {
-            if (in->length - in->at < 4)
-                return kvr_error_set(error, KVR_BAD_INPUT, "a short \\u escape in a pattern");
-            if (in->text[in->at] == '{') {
-                kvr_buffer_append_text(out, "\\x");
-            } else {
-                kvr_buffer_append_format(out, "\\x{%.4s}", in->text + in->at);
-                in->at += 4;
-            }
-        } else {
-            kvr_buffer_append(out, in->text + in->at - 2, 2);
-        }
-        return KVR_OK;
-    default:
-        if ((letter >= 'a' && letter <= 'z') || (letter >= 'A' && letter <= 'Z') ||
-            (letter >= '1' && letter <= '9'))
-            return kvr_error_set(
-                error, KVR_UNSUPPORTED, "the escape '\\%c' in a split pattern", letter);
+    if (letter == 'A' || letter == 'z') {
         kvr_buffer_append(out, in->text + in->at - 2, 2);
         return KVR_OK;
     }
-    if (!in_class)
-        kvr_buffer_append_text(out, negated ? "[^" : "[");
-    append_members(out, categories, in_class && negated);
-    if (!in_class)
+    if (!(set = kvr_codepoints_new()))
+        return kvr_error_memory(error);
+    if (letter == 'b' || letter == 'B') {
+        kvr_codepoints_add_word(set, false);
+        append_border(letter == 'b', set, out);
+        free(set);
+        return KVR_OK;
+    }
+    enum kvr_status status = read_set(in, letter, set, &is_set, error);
+    if (!status && is_set) {
+        kvr_buffer_append_byte(out, '[');
+        kvr_codepoints_append(set, out);
         kvr_buffer_append_byte(out, ']');
-    return KVR_OK;
+    }
+    free(set);
+    if (status || is_set)
+        return status;
+    status = read_escaped(in, letter, &character, error);
+    if (!status)
+        kvr_buffer_append_format(out, "\\x{%x}", (unsigned)character);
+    return status;
 }
 
-/* A class from its bracket to the closing one. Nested classes ([a[b]], &&) are refused. */
+/* A class is written as its members, or as all but its members, so that (?i) means the same. */
 static enum kvr_status rewrite_class(
     struct reader *in, struct kvr_buffer *out, struct kvr_error *error)
 {
-    size_t start = in->at;
+    struct kvr_codepoints *set = kvr_codepoints_new();
+    bool negated;
 
-    kvr_buffer_append_byte(out, in->text[in->at++]);
-    if (in->at < in->length && in->text[in->at] == '^')
-        kvr_buffer_append_byte(out, in->text[in->at++]);
-    for (bool first = true; in->at < in->length; first = false) {
-        char c = in->text[in->at];
-        if (c == ']' && !first) {
-            kvr_buffer_append_byte(out, c);
-            in->at++;
-            return KVR_OK;
+    if (!set)
+        return kvr_error_memory(error);
+    enum kvr_status status = read_class(in, set, &negated, 0, error);
+    if (!status) {
+        size_t before = out->length;
+        kvr_buffer_append_text(out, negated ? "[^" : "[");
+        kvr_codepoints_append(set, out);
+        kvr_buffer_append_byte(out, ']');
+        if (out->length == before + 2 + negated) { /* no members: nothing, or anything, matches */
+            out->length = before;
+            kvr_buffer_append_text(out, negated ? "(?s:.)" : "(?!)");
         }
-        if (c == '\\') {
-            enum kvr_status status = rewrite_escape(in, true, out, error);
-            if (status)
-                return status;
-            continue;
-        }
-        if (looking_at(in, "[:") || looking_at(in, "&&"))
-            return kvr_error_set(
-                error, KVR_UNSUPPORTED, "'%.2s' in a class of a split pattern", in->text + in->at);
-        if (c == '[' || (c == ']' && first))
-            kvr_buffer_append_byte(out, '\\');
-        kvr_buffer_append_byte(out, c);
-        in->at++;
     }
-    return kvr_error_set(
-        error, KVR_BAD_INPUT, "the class at byte %zu of a pattern is not closed", start);
+    free(set);
+    return status;
 }
 
 enum kvr_status kvr_pattern_rewrite(
@@ -263,7 +364,7 @@ enum kvr_status kvr_pattern_rewrite(
     while (in.at < length) {
         enum kvr_status status = KVR_OK;
         if (text[in.at] == '\\')
-            status = rewrite_escape(&in, false, out, error);
+            status = rewrite_escape(&in, out, error);
         else if (text[in.at] == '[')
             status = rewrite_class(&in, out, error);
         else
@@ -289,8 +390,9 @@ enum kvr_status kvr_pattern_compile(
             status = kvr_error_memory(error);
     }
     if (!status) {
-        (*pattern)->code = pcre2_compile((PCRE2_SPTR)rewritten.data, rewritten.length,
-            PCRE2_UTF | PCRE2_NEVER_BACKSLASH_C | PCRE2_DOLLAR_ENDONLY, &number, &offset, NULL);
+        (*pattern)->code =
+            pcre2_compile((PCRE2_SPTR)(rewritten.length ? rewritten.data : ""), rewritten.length,
+                PCRE2_UTF | PCRE2_NEVER_BACKSLASH_C | PCRE2_MULTILINE, &number, &offset, NULL);
         (*pattern)->context = pcre2_match_context_create(NULL);
         if (!(*pattern)->code) {
             PCRE2_UCHAR why[128];
@@ -321,7 +423,8 @@ void kvr_pattern_release(struct kvr_pattern *pattern)
     free(pattern);
 }
 
-enum kvr_status kvr_pattern_find(const struct kvr_pattern *pattern, const char *text, size_t from,
+/* One search; *found says whether it matched. */
+static enum kvr_status search(const struct kvr_pattern *pattern, const char *text, size_t from,
     size_t length, bool *found, size_t *start, size_t *stop, struct kvr_error *error)
 {
     pcre2_match_data *data = pcre2_match_data_create(1, NULL);
@@ -329,8 +432,8 @@ enum kvr_status kvr_pattern_find(const struct kvr_pattern *pattern, const char *
     *found = false;
     if (!data)
         return kvr_error_memory(error);
-    int result = pcre2_match(pattern->code, (PCRE2_SPTR)text, length, from,
-        PCRE2_NOTEMPTY | PCRE2_NO_UTF_CHECK, data, pattern->context);
+    int result = pcre2_match(
+        pattern->code, (PCRE2_SPTR)text, length, from, PCRE2_NO_UTF_CHECK, data, pattern->context);
     if (result > 0) {
         const PCRE2_SIZE *range = pcre2_get_ovector_pointer(data);
         *start = range[0];
@@ -343,5 +446,25 @@ enum kvr_status kvr_pattern_find(const struct kvr_pattern *pattern, const char *
         pcre2_get_error_message(result, why, sizeof why);
         return kvr_error_set(error, KVR_BAD_INPUT, "a split pattern gave up: %s", (char *)why);
     }
+    return KVR_OK;
+}
+
+enum kvr_status kvr_pattern_find(const struct kvr_pattern *pattern, const char *text, size_t from,
+    size_t length, size_t last_stop, bool *found, size_t *start, size_t *stop,
+    struct kvr_error *error)
+{
+    const uint8_t *bytes = (const uint8_t *)text;
+    unsigned size;
+
+    while (from <= length) {
+        enum kvr_status status = search(pattern, text, from, length, found, start, stop, error);
+        if (status || !*found || *start != *stop || *stop != last_stop)
+            return status;
+        size = 1;
+        if (from < length)
+            kvr_utf8_decode(bytes + from, bytes + length, &size);
+        from += size;
+    }
+    *found = false;
     return KVR_OK;
 }

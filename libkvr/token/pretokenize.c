@@ -3,6 +3,7 @@
  * vocabularies whose steps no scanner stands for. A text is one buffer and the ends of its pieces;
  * each step reads one such list and writes the next.
  */
+#include "token/alphabet.h"
 #include "token/normalize.h"
 #include "token/tokenizer_internal.h"
 #include "token/unicode.h"
@@ -42,13 +43,13 @@ static void close_piece(struct kvr_pieces *pieces)
 
 /* One step's search for its text or pattern. */
 static enum kvr_status find(const struct kvr_tokenizer *t, const struct kvr_step *step,
-    const char *text, size_t from, size_t length, bool *found, size_t *start, size_t *stop,
-    struct kvr_error *error)
+    const char *text, size_t from, size_t length, size_t last_stop, bool *found, size_t *start,
+    size_t *stop, struct kvr_error *error)
 {
     const struct kvr_pattern *pattern = kvr_step_pattern(t, step);
 
     if (pattern)
-        return kvr_pattern_find(pattern, text, from, length, found, start, stop, error);
+        return kvr_pattern_find(pattern, text, from, length, last_stop, found, start, stop, error);
     const char *literal = t->vocabulary.text + step->text;
     const char *match = step->text_length && from < length
                             ? memmem(text + from, length - from, literal, step->text_length)
@@ -64,19 +65,19 @@ static enum kvr_status find(const struct kvr_tokenizer *t, const struct kvr_step
 static enum kvr_status replace_all(const struct kvr_tokenizer *t, const struct kvr_step *step,
     const struct kvr_buffer *in, struct kvr_buffer *out, struct kvr_error *error)
 {
-    size_t at = 0, start, stop;
+    size_t at = 0, last_stop = SIZE_MAX, start, stop;
     bool found;
 
     for (;;) {
         enum kvr_status status =
-            find(t, step, in->data, at, in->length, &found, &start, &stop, error);
+            find(t, step, in->data, at, in->length, last_stop, &found, &start, &stop, error);
         if (status)
             return status;
         if (!found)
             break;
         kvr_buffer_append(out, in->data + at, start - at);
         kvr_buffer_append(out, t->vocabulary.text + step->other, step->other_length);
-        at = stop;
+        at = last_stop = stop;
     }
     kvr_buffer_append(out, in->data + at, in->length - at);
     return KVR_OK;
@@ -178,12 +179,11 @@ static void put(struct kvr_pieces *out, const char *text, size_t length, bool cl
         close_piece(out);
 }
 
-/* The two kinds of stretches that a split sees in a piece, one after the other. */
+/* The two kinds of stretches that a split sees in a piece, one after the other. An empty match
+ * divides what is on both sides of it. */
 static void put_stretch(struct kvr_pieces *out, enum kvr_behaviour behaviour, bool match,
     const char *text, size_t length, bool *last_was_match)
 {
-    if (!length)
-        return;
     switch (behaviour) {
     case KVR_SPLIT_ISOLATED:
         put(out, text, length, true);
@@ -220,19 +220,22 @@ static enum kvr_status split_piece(const struct kvr_tokenizer *t, const struct k
 {
     enum kvr_behaviour behaviour = (enum kvr_behaviour)step->a;
     bool inverted = step->b & 1, found, last_was_match = true;
-    size_t at = 0, start, stop;
+    size_t at = 0, last_stop = SIZE_MAX, start, stop;
 
-    while (at < length) {
-        enum kvr_status status = find(t, step, text, at, length, &found, &start, &stop, error);
+    for (;;) {
+        enum kvr_status status =
+            find(t, step, text, at, length, last_stop, &found, &start, &stop, error);
         if (status)
             return status;
         if (!found)
             break;
-        put_stretch(out, behaviour, inverted, text + at, start - at, &last_was_match);
+        if (start > at)
+            put_stretch(out, behaviour, inverted, text + at, start - at, &last_was_match);
         put_stretch(out, behaviour, !inverted, text + start, stop - start, &last_was_match);
-        at = stop;
+        at = last_stop = stop;
     }
-    put_stretch(out, behaviour, inverted, text + at, length - at, &last_was_match);
+    if (length > at)
+        put_stretch(out, behaviour, inverted, text + at, length - at, &last_was_match);
     close_piece(out);
     return KVR_OK;
 }
@@ -272,39 +275,6 @@ static void metaspace_piece(const struct kvr_tokenizer *t, const struct kvr_step
     close_piece(out);
 }
 
-/* The character that stands for a byte in the byte-level alphabet. */
-static uint32_t alphabet(uint8_t byte)
-{
-    if (byte < 33)
-        return 256u + byte;
-    if (byte >= 127 && byte <= 160)
-        return 256u + 33 + byte - 127;
-    return byte == 173 ? 256u + 67 : byte;
-}
-
-static void to_alphabet(const char *text, size_t length, struct kvr_pieces *out)
-{
-    for (size_t i = 0; i < length; i++) {
-        uint8_t bytes[4];
-        kvr_buffer_append(&out->text, bytes, kvr_utf8_encode(alphabet((uint8_t)text[i]), bytes));
-    }
-    close_piece(out);
-}
-
-static void from_alphabet(const char *text, size_t length, struct kvr_pieces *out)
-{
-    const uint8_t *p = (const uint8_t *)text, *end = p + length;
-    unsigned size;
-
-    for (; p < end; p += size) {
-        uint32_t c = kvr_utf8_decode(p, end, &size), byte = 0;
-        while (byte < 255 && alphabet((uint8_t)byte) != c)
-            byte++;
-        kvr_buffer_append_byte(&out->text, (char)byte);
-    }
-    close_piece(out);
-}
-
 static enum kvr_status pretokenize_piece(const struct kvr_tokenizer *t, const struct kvr_step *step,
     const char *text, size_t length, bool first, struct kvr_pieces *out, struct kvr_error *error)
 {
@@ -323,10 +293,12 @@ static enum kvr_status pretokenize_piece(const struct kvr_tokenizer *t, const st
         metaspace_piece(t, step, text, length, first, out);
         return KVR_OK;
     case KVR_PRETOKENIZE_TO_ALPHABET:
-        to_alphabet(text, length, out);
+        kvr_bytes_to_alphabet(text, length, &out->text);
+        close_piece(out);
         return KVR_OK;
     case KVR_PRETOKENIZE_FROM_ALPHABET:
-        from_alphabet(text, length, out);
+        kvr_bytes_from_alphabet(text, length, &out->text);
+        close_piece(out);
         return KVR_OK;
     default:
         return kvr_error_set(error, KVR_UNSUPPORTED, "pre-tokenizer %u", (unsigned)step->kind);

@@ -30,37 +30,44 @@ static enum kvr_status load_source(struct kvr_source *source, const char *bytes,
     return kvr_load_huggingface(source, bytes + at, length - at, error);
 }
 
+/* Whether a step's text is a regular expression. */
+static bool has_pattern(enum kvr_pipeline pipeline, const struct kvr_step *step)
+{
+    switch (pipeline) {
+    case KVR_NORMALIZERS:
+        return step->kind == KVR_NORMALIZE_REPLACE && step->a;
+    case KVR_PRETOKENIZERS:
+        return step->kind == KVR_PRETOKENIZE_SPLIT && !(step->b & 2);
+    case KVR_DECODERS:
+        return step->kind == KVR_DECODE_REPLACE && step->a;
+    default:
+        return false;
+    }
+}
+
 static enum kvr_status compile_patterns(struct kvr_tokenizer *t, struct kvr_error *error)
 {
     const struct kvr_vocabulary *v = &t->vocabulary;
-    uint32_t total = v->header->step_first[KVR_PIPELINE_COUNT], count;
-    const struct kvr_step *normalizers = kvr_steps(t, KVR_NORMALIZERS, &count);
+    uint32_t total = v->header->step_first[KVR_PIPELINE_COUNT];
+    enum kvr_status status = KVR_OK;
 
     t->patterns = calloc((size_t)total + 1, sizeof *t->patterns);
     if (!t->patterns)
         return kvr_error_memory(error);
-    for (uint32_t i = 0; i < count; i++) {
-        const struct kvr_step *s = &normalizers[i];
-        enum kvr_status status = s->kind == KVR_NORMALIZE_REPLACE && s->a
-                                     ? kvr_pattern_compile(&t->patterns[s - v->steps],
-                                           v->text + s->text, s->text_length, error)
-                                     : KVR_OK;
-        if (status)
-            return status;
+    for (int pipeline = 0; pipeline < KVR_PIPELINE_COUNT; pipeline++) {
+        uint32_t count;
+        const struct kvr_step *steps = kvr_steps(t, (enum kvr_pipeline)pipeline, &count);
+        for (uint32_t i = 0; i < count && !status; i++) {
+            const struct kvr_step *s = &steps[i];
+            if (pipeline == KVR_PRETOKENIZERS && s->kind == KVR_PRETOKENIZE_SCAN &&
+                (uint32_t)s->a >= KVR_SCAN_COUNT)
+                status = kvr_error_set(error, KVR_BAD_INPUT, "a damaged compiled vocabulary");
+            else if (has_pattern((enum kvr_pipeline)pipeline, s))
+                status = kvr_pattern_compile(
+                    &t->patterns[s - v->steps], v->text + s->text, s->text_length, error);
+        }
     }
-    const struct kvr_step *splits = kvr_steps(t, KVR_PRETOKENIZERS, &count);
-    for (uint32_t i = 0; i < count; i++) {
-        const struct kvr_step *s = &splits[i];
-        if (s->kind == KVR_PRETOKENIZE_SCAN && (uint32_t)s->a >= KVR_SCAN_COUNT)
-            return kvr_error_set(error, KVR_BAD_INPUT, "a damaged compiled vocabulary");
-        enum kvr_status status = s->kind == KVR_PRETOKENIZE_SPLIT && !(s->b & 2)
-                                     ? kvr_pattern_compile(&t->patterns[s - v->steps],
-                                           v->text + s->text, s->text_length, error)
-                                     : KVR_OK;
-        if (status)
-            return status;
-    }
-    return KVR_OK;
+    return status;
 }
 
 /* The reference decodes a token that is matched in normalized text as that text. */

@@ -35,4 +35,16 @@ struct kvr_unicode_pair {
 extern const struct kvr_unicode_pair kvr_unicode_pairs[];
 extern const size_t kvr_unicode_pair_count;
 
+/* Scripts by name: ranges [first, last) of kvr_unicode_script_ranges. By make_scripts.py. */
+struct kvr_unicode_range {
+    uint32_t first, last;
+};
+struct kvr_unicode_script {
+    const char *name;
+    uint16_t first, last;
+};
+extern const struct kvr_unicode_range kvr_unicode_script_ranges[];
+extern const struct kvr_unicode_script kvr_unicode_scripts[];
+extern const size_t kvr_unicode_script_count;
+
 #endif

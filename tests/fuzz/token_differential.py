@@ -74,7 +74,7 @@ def main():
             lines = "".join(json.dumps({"prompt": t}) + "\n" for t in texts)
             out = subprocess.run([program, "-t", path, "--ids", "--count", "--bos", "no"], input=lines,
                                  capture_output=True, text=True, check=True).stdout
-            for t, line in zip(texts, out.splitlines()):
+            for t, line in zip(texts, out.split("\n")[:-1]):
                 count += 1
                 ids, wanted = json.loads(line)["token_ids"], list(encode(t))
                 if ids != wanted:

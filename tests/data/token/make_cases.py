@@ -85,6 +85,12 @@ REPLACE = {"type": "Replace", "pattern": {"String": " "}, "content": MARK}
 PREPEND = {"type": "Prepend", "prepend": MARK}
 LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|"
           r"\s*[\r\n]+|\s+(?!\S)|\s+")
+CASED = r"[\p{%s}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]"
+UPPER, LOWER = CASED % r"Lu}\p{Lt", CASED % "Ll"
+CONTRACTION = "(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+KIMI = "|".join([r"[\p{Han}]+", r"[^\r\n\p{L}\p{N}]?" + UPPER + "*" + LOWER + "+" + CONTRACTION,
+                 r"[^\r\n\p{L}\p{N}]?" + UPPER + "+" + LOWER + "*" + CONTRACTION, r"\p{N}{1,3}",
+                 r" ?[^\s\p{L}\p{N}]+[\r\n]*", r"\s*[\r\n]+", r"\s+(?!\S)", r"\s+"])
 ODD = r"\d+|[a-z]+(?=[A-Z])|\w+|[^\w\s]|\s+"
 ADDED = [("<|a|>", {"special": True}), ("<|a|><|b|>", {"special": True}), ("<think>", {}),
          ("<pad>", {"lstrip": True, "rstrip": True}), ("word", {"single_word": True}),
@@ -127,10 +133,34 @@ FILES = {
                                          {"type": "Digits", "individual_digits": True}), None, SPM_DECODER, None, ADDED),
     "unknown": make(SP, None, normalizers(PREPEND, REPLACE), SPM_DECODER, None, byte_fallback=False),
     "unknown_apart": make(SP, None, normalizers(PREPEND, REPLACE), SPM_DECODER, None, byte_fallback=False, fuse_unk=False),
+    "no_decoder": make(BYTE, GPT2, added=ADDED),
+    "no_decoder_spm": make(SP, None, normalizers(PREPEND, REPLACE)),
+    "byte_level_list": make(BYTE, GPT2, decoder={"type": "Sequence", "decoders": [
+        LEVEL, {"type": "Replace", "pattern": {"Regex": r"\s+"}, "content": "_"}]}, added=ADDED + [(" x", {})]),
+    "metaspace_of_bytes": make(BYTE, GPT2, decoder={"type": "Metaspace", "replacement": MARK, "prepend_scheme": "always"}),
+    "decoders": make(SP, None, REPLACE, {"type": "Sequence", "decoders": [
+        {"type": "Metaspace", "replacement": MARK, "prepend_scheme": "first"},
+        {"type": "Strip", "content": "e", "start": 2, "stop": 0}, {"type": "ByteFallback"},
+        {"type": "BPEDecoder", "suffix": "o"}]}),
+    "repeated": make(BYTE, GPT2, decoder=LEVEL, normalizer={"type": "NFKC"},
+                     added=[("Norm", {"special": True}), ("Norm", {}), ("word", {}), ("the", {})]),
+    "ids_that_cannot_be": make(BYTE, GPT2, decoder=LEVEL, added=[("Norm", {"id": 3}), ("word", {"id": 400}), ("the", {})]),
+    "rstrip_in_marks": make(SP, None, REPLACE, SPM_DECODER, None, [("word", {"normalized": True, "rstrip": True, "lstrip": True})]),
+    "whole_byte_tokens": make(SP, None, REPLACE, SPM_DECODER, ignore_merges=True),
+    "empty_matches": make(BYTE, sequence(split(r"(?=o)|$"), split(r"(?<=a)", "Contiguous"), LEVEL), decoder=LEVEL),
+    "empty_matches_apart": make(BYTE, sequence(split(r"x*", "MergedWithNext"), split(r"(?=t)", "Removed", True), LEVEL), decoder=LEVEL),
+    "lines": make(BYTE, sequence(split(r"^.|.$"), LEVEL), decoder=LEVEL),
+    "borders": make(BYTE, sequence(split(r"\b", "Removed"), split(r"\B", "MergedWithNext"), LEVEL), decoder=LEVEL),
+    "overlapping": make(BYTE, GPT2, decoder=LEVEL, added=[("word", {"rstrip": True}), ("\n", {}), (" x", {}), ("the", {"rstrip": True})]),
+    "words": make(BYTE, sequence(split(r"\w+", "Removed"), LEVEL), decoder=LEVEL),
+    "scripts": make(BYTE, sequence(split(r"[\p{Han}]+|\p{Cyrillic}+|[\p{Hiragana}\p{Katakana}]+"), LEVEL), decoder=LEVEL),
+    "kimi": make(BYTE, sequence(split(KIMI), LEVEL), decoder=LEVEL),
+    "bloom": make(BYTE, sequence(split(" ?[^(\\s|[.,!?…。，、।۔،])]+"), LEVEL), decoder=LEVEL),
+    "classes": make(BYTE, sequence(split(r"[[:punct:]]+|[a-c[x-z&&[^y]]]|[^[:space:]\d]&&"), split(r"[\h&&[^\d]]|[\]\-a]"), LEVEL), decoder=LEVEL),
     "no_unknown": make(SP, None, REPLACE, SPM_DECODER, None, byte_fallback=False, unk_token=None),
 }
 
-FRAGMENTS = ["the", " quick", "word", " word ", "words", "sword", "<|a|>", "<|a|><|b|>", "<think>", "<pad>", " <pad> ", "  <pad>\n",
+FRAGMENTS = ["word\n", "the x", "the", " quick", "word", " word ", "words", "sword", "<|a|>", "<|a|><|b|>", "<think>", "<pad>", " <pad> ", "  <pad>\n",
              "Norm", "norm", "é", "e\u0301", "don't", " I'M", "'ſ", "12345", "7", "½", "²", "٣", "東京", "你好", "привет", "ﬁ", "Ａ",
              " ", "  ", "   ", "\n", "\r\n", "\t", "\u3000", "\u00a0", "\u0085", MARK, "😀", "👩‍👩‍👧", "\u200b", ".", "..", "!?", "_", "(x)",
              "camelCase", "ABC", "aB", "🦀", "\u0301", "\0", "<s>", "</s>", "<unk>", "<0x41>", "ÿ", "$+<", "a=b", "//", "x" * 40]

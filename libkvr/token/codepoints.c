@@ -1,0 +1,156 @@
+#include "token/codepoints.h"
+#include "token/unicode.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define BIT KVR_CATEGORY_BIT
+#define WORDS (0x110000 / 64)
+
+static const struct {
+    const char *name;
+    uint32_t categories;
+} properties[] = {
+    {"L", KVR_IS_LETTER},
+    {"Letter", KVR_IS_LETTER},
+    {"Lu", BIT(KVR_LU)},
+    {"Ll", BIT(KVR_LL)},
+    {"Lt", BIT(KVR_LT)},
+    {"Lm", BIT(KVR_LM)},
+    {"Lo", BIT(KVR_LO)},
+    {"LC", KVR_IS_UPPER | KVR_IS_LOWER},
+    {"M", KVR_IS_MARK},
+    {"Mark", KVR_IS_MARK},
+    {"Mn", BIT(KVR_MN)},
+    {"Mc", BIT(KVR_MC)},
+    {"Me", BIT(KVR_ME)},
+    {"N", KVR_IS_NUMBER},
+    {"Number", KVR_IS_NUMBER},
+    {"Nd", BIT(KVR_ND)},
+    {"Nl", BIT(KVR_NL)},
+    {"No", BIT(KVR_NO)},
+    {"P", KVR_IS_PUNCTUATION},
+    {"Punctuation", KVR_IS_PUNCTUATION},
+    {"Pc", BIT(KVR_PC)},
+    {"Pd", BIT(KVR_PD)},
+    {"Ps", BIT(KVR_PS)},
+    {"Pe", BIT(KVR_PE)},
+    {"Pi", BIT(KVR_PI)},
+    {"Pf", BIT(KVR_PF)},
+    {"Po", BIT(KVR_PO)},
+    {"S", KVR_IS_SYMBOL},
+    {"Symbol", KVR_IS_SYMBOL},
+    {"Sm", BIT(KVR_SM)},
+    {"Sc", BIT(KVR_SC)},
+    {"Sk", BIT(KVR_SK)},
+    {"So", BIT(KVR_SO)},
+    {"Z", BIT(KVR_ZS) | BIT(KVR_ZL) | BIT(KVR_ZP)},
+    {"Separator", BIT(KVR_ZS) | BIT(KVR_ZL) | BIT(KVR_ZP)},
+    {"Zs", BIT(KVR_ZS)},
+    {"Zl", BIT(KVR_ZL)},
+    {"Zp", BIT(KVR_ZP)},
+    {"White_Space", KVR_IS_SPACE},
+    {"Cc", BIT(KVR_CC) | BIT(KVR_CONTROL_SPACE)},
+    {"Cf", BIT(KVR_CF)},
+    {"Co", BIT(KVR_CO)},
+    {"Cn", BIT(KVR_CN)},
+    {"Cs", BIT(KVR_CS)},
+    {"C", BIT(KVR_CC) | BIT(KVR_CONTROL_SPACE) | BIT(KVR_CF) | BIT(KVR_CO) | BIT(KVR_CN) |
+              BIT(KVR_CS)},
+};
+
+struct kvr_codepoints *kvr_codepoints_new(void)
+{
+    return calloc(1, sizeof(struct kvr_codepoints));
+}
+
+void kvr_codepoints_add_range(struct kvr_codepoints *set, uint32_t first, uint32_t last)
+{
+    for (uint32_t c = first; c <= last && c < 0x110000; c++)
+        if (c < 0xd800 || c > 0xdfff)
+            set->words[c / 64] |= UINT64_C(1) << c % 64;
+}
+
+void kvr_codepoints_add(struct kvr_codepoints *set, const struct kvr_codepoints *other)
+{
+    for (size_t i = 0; i < WORDS; i++)
+        set->words[i] |= other->words[i];
+}
+
+void kvr_codepoints_keep(struct kvr_codepoints *set, const struct kvr_codepoints *other)
+{
+    for (size_t i = 0; i < WORDS; i++)
+        set->words[i] &= other->words[i];
+}
+
+void kvr_codepoints_invert(struct kvr_codepoints *set)
+{
+    for (size_t i = 0; i < WORDS; i++)
+        if (i < 0xd800 / 64 || i >= 0xe000 / 64)
+            set->words[i] = ~set->words[i];
+}
+
+void kvr_codepoints_add_categories(struct kvr_codepoints *set, uint32_t categories)
+{
+    for (uint32_t c = 0; c < 0x110000; c++)
+        if (kvr_category_bit(c) & categories && (c < 0xd800 || c > 0xdfff))
+            set->words[c / 64] |= UINT64_C(1) << c % 64;
+}
+
+bool kvr_codepoints_add_property(struct kvr_codepoints *set, const char *name)
+{
+    for (size_t i = 0; i < sizeof properties / sizeof *properties; i++) {
+        if (strcmp(properties[i].name, name) == 0) {
+            kvr_codepoints_add_categories(set, properties[i].categories);
+            return true;
+        }
+    }
+    for (size_t i = 0; i < kvr_unicode_script_count; i++) {
+        const struct kvr_unicode_script *script = &kvr_unicode_scripts[i];
+        if (strcmp(script->name, name) != 0)
+            continue;
+        for (size_t k = script->first; k < script->last; k++)
+            kvr_codepoints_add_range(
+                set, kvr_unicode_script_ranges[k].first, kvr_unicode_script_ranges[k].last);
+        return true;
+    }
+    if (strcmp(name, "Rust_Word") != 0)
+        return false;
+    kvr_codepoints_add_word(set, true);
+    return true;
+}
+
+/* Both have letters, marks, decimal and letter numbers, connectors, and the letters in circles and
+ * squares; Rust has the joiners as well, Oniguruma the superscripts and fractions of Latin-1. */
+void kvr_codepoints_add_word(struct kvr_codepoints *set, bool rust)
+{
+    static const uint32_t circled[][2] = {
+        {0x24b6, 0x24e9}, {0x1f130, 0x1f149}, {0x1f150, 0x1f169}, {0x1f170, 0x1f189}};
+    static const uint32_t latin[] = {0xb2, 0xb3, 0xb9, 0xbc, 0xbd, 0xbe};
+
+    kvr_codepoints_add_categories(
+        set, KVR_IS_LETTER | KVR_IS_MARK | BIT(KVR_ND) | BIT(KVR_NL) | BIT(KVR_PC));
+    for (size_t i = 0; i < sizeof circled / sizeof *circled; i++)
+        kvr_codepoints_add_range(set, circled[i][0], circled[i][1]);
+    if (rust)
+        kvr_codepoints_add_range(set, 0x200c, 0x200d);
+    for (size_t i = 0; !rust && i < sizeof latin / sizeof *latin; i++)
+        kvr_codepoints_add_range(set, latin[i], latin[i]);
+}
+
+static bool has(const struct kvr_codepoints *set, uint32_t c)
+{
+    return set->words[c / 64] >> c % 64 & 1;
+}
+
+void kvr_codepoints_append(const struct kvr_codepoints *set, struct kvr_buffer *out)
+{
+    for (uint32_t c = 0; c < 0x110000; c++) {
+        uint32_t first = c;
+        while (c < 0x110000 && has(set, c))
+            c++;
+        if (c > first)
+            kvr_buffer_append_format(out, c - first > 1 ? "\\x{%x}-\\x{%x}" : "\\x{%x}",
+                (unsigned)first, (unsigned)c - 1);
+    }
+}
