@@ -2,13 +2,27 @@
 """KV events in Python, as routers written in it read them.
 
   events_peer.py decode FILE           frames decoded into structs like vLLM's own by msgspec: blocks/s
+  events_peer.py index FILE WHO CORE BIN  the frames over TCP to WHO until a query finds the last prompt:
+                                       "dynamo", ai-dynamo-runtime's own indexer service (one thread
+                                       of it indexes), or "kvr", kvr-events | kvr-match of BIN; all
+                                       of their processes on one core, and their processor time
+  events_peer.py published BIN         event lines published by kvr-events of BIN, in both layouts, and
+                                       found by dynamo's indexer
   events_peer.py read PUB REPLAY N     reads N stored blocks of a published stream over pyzmq, then
                                        asks for a replay of all of it, and checks both
 """
+import importlib.metadata
 import json
+import os
+import queue
+import socket
 import struct
+import subprocess
 import sys
+import tempfile
+import threading
 import time
+import urllib.request
 from typing import Any, Optional, Union
 
 import msgspec
@@ -70,6 +84,113 @@ def decode(path):
     print(json.dumps({"figure": "decode alone", "program": "msgspec " + msgspec.__version__, "blocks": blocks, "blocks_per_s": round(blocks / took)}))
 
 
+def processor_s(pids):
+    ticks = 0
+    for pid in pids:
+        with open(f"/proc/{pid}/stat") as file:
+            ticks += sum(map(int, file.read().rpartition(")")[2].split()[11:13]))
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+class Dynamo:
+    name = "dynamo.indexer"
+
+    def __init__(self, endpoint, core, _):
+        self.name += " " + importlib.metadata.version("ai-dynamo-runtime")
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = free.getsockname()[1]
+        command = [sys.executable, "-m", "dynamo.indexer", "--block-size", "16", "--port", str(self.port), "--threads", "1", "--workers", "1=" + endpoint]
+        self.processes = [subprocess.Popen(["taskset", "-c", core, *command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)]
+
+    def query(self, tokens):
+        body = json.dumps({"token_ids": tokens, "model_name": "default"}).encode()
+        request = urllib.request.Request(f"http://127.0.0.1:{self.port}/query", body, {"Content-Type": "application/json"})
+        try:
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                scores = json.load(answer).get("scores", {})
+        except OSError:  # not up yet
+            return 0
+        return max((held for ranks in scores.values() for held in ranks.values()), default=0)
+
+
+class Kvr:
+    name = "kvr-events | kvr-match"
+
+    def __init__(self, endpoint, core, programs):
+        fifo = os.path.join(tempfile.mkdtemp(), "events")
+        os.mkfifo(fifo)
+
+        def start(name, *arguments, **pipes):
+            return subprocess.Popen(["taskset", "-c", core, os.path.join(programs, name), *arguments], **pipes)
+
+        ids = start("kvr-tokenize", "-b", "16", stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        match = start("kvr-match", "-m", fifo, stdin=ids.stdout, stdout=subprocess.PIPE)
+        events = start("kvr-events", "-q", "-o", fifo, "w0=" + endpoint)
+        self.processes, self.to, self.answers = [events, match, ids], ids.stdin, queue.SimpleQueue()
+        threading.Thread(target=self.read, args=[match.stdout], daemon=True).start()
+
+    def read(self, lines):
+        for line in lines:  # events are passed on too
+            if not line.startswith(b'{"event"'):
+                self.answers.put(json.loads(line)["match"].get("w0", 0))
+
+    def query(self, tokens):
+        self.to.write(json.dumps({"token_ids": tokens + [1]}).encode() + b"\n")
+        self.to.flush()
+        return self.answers.get(timeout=60)
+
+
+def index(path, who, core, programs):
+    messages = list(payloads(path))
+    while any(isinstance(event, AllBlocksCleared) for event in decoder.decode(messages[-1]).events):
+        messages.pop()
+    blocks = sum(len(event.block_hashes) for payload in messages for event in decoder.decode(payload).events)
+    last = decoder.decode(messages[-1]).events[-1].token_ids
+    publisher = zmq.Context().socket(zmq.XPUB)
+    publisher.setsockopt(zmq.SNDHWM, 0)
+    publisher.setsockopt(zmq.RCVTIMEO, 30000)
+    port = publisher.bind_to_random_port("tcp://127.0.0.1")
+    target = {"dynamo": Dynamo, "kvr": Kvr}[who](f"tcp://127.0.0.1:{port}", core, programs)
+    pids = [process.pid for process in target.processes]
+    try:
+        publisher.recv()
+        time.sleep(1)
+        assert target.query(last) == 0
+        before, start = processor_s(pids), time.monotonic()
+        for number, payload in enumerate(messages):
+            publisher.send_multipart([b"", number.to_bytes(8, "big"), payload])
+        while target.query(last) != len(last):
+            assert time.monotonic() < start + 120, "the last prompt is not found"
+            time.sleep(0.05)
+        took, busy = time.monotonic() - start, processor_s(pids) - before
+    finally:
+        for process in target.processes:
+            process.kill()
+            process.wait()
+    print(json.dumps({"figure": "socket to index", "program": target.name, "blocks": blocks, "blocks_per_s": round(blocks / took), "blocks_per_processor_s": round(blocks / busy)}), flush=True)
+
+
+def published(programs):
+    for layout in "map", "array":
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            endpoint = f"tcp://127.0.0.1:{free.getsockname()[1]}"
+        tokens = [7 * i % 1000 for i in range(512)]
+        line = {"event": "stored", "worker": "w0", "hash_ids": list(range(1, 33)), "parent": None, "block_size": 16, "medium": "gpu", "token_ids": tokens}
+        publisher = subprocess.Popen([os.path.join(programs, "kvr-events"), "-q", "--publish", endpoint, "--layout", layout, "--wait", "1", "--linger", "60s"], stdin=subprocess.PIPE)
+        publisher.stdin.write(json.dumps(line).encode() + b"\n")
+        publisher.stdin.close()
+        target, end = Dynamo(endpoint, "0-" + str(os.cpu_count() - 1), None), time.monotonic() + 30
+        try:
+            while target.query(tokens) != 512:
+                assert time.monotonic() < end, "not found"
+                time.sleep(0.1)
+        finally:
+            for process in [*target.processes, publisher]:
+                process.kill()
+                process.wait()
+        print(f"32 blocks published as {layout}s, and found by {target.name}", flush=True)
+
+
 def read(publisher, replay, count):
     context = zmq.Context()
     subscriber = context.socket(zmq.SUB)
@@ -101,5 +222,9 @@ def read(publisher, replay, count):
 
 if sys.argv[1] == "decode":
     decode(sys.argv[2])
+elif sys.argv[1] == "published":
+    published(sys.argv[2])
+elif sys.argv[1] == "index":
+    index(*sys.argv[2:6])
 else:
     read(sys.argv[2], sys.argv[3], int(sys.argv[4]))
