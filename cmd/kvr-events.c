@@ -7,24 +7,13 @@
 #include "cmd/events.h"
 #include "net/kv_event_file.h"
 #include "net/kv_event_lines.h"
-#include "net/kv_event_spec.h"
-#include "net/kv_event_stream.h"
-#include "net/kv_event_zmq.h"
 
 #include <fcntl.h>
 #include <inttypes.h>
-#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/resource.h>
 #include <unistd.h>
-
-enum {
-    MESSAGES_AT_ONCE = 256, /* of one source before the next has its turn */
-    COMPLAINTS = 10,        /* about one source */
-    LONGEST_WAIT_MS = 1000,
-};
 
 #define AT(member) offsetof(struct events_settings, member)
 
@@ -88,34 +77,12 @@ static const struct kvr_program program = {
                 "kvr-evict --events trace.jsonl | kvr-events --publish tcp://127.0.0.1:5557\n",
 };
 
-struct source {
-    struct kvr_kv_spec spec;
-    char *own_name;
-    struct kvr_kv_socket *socket;
-    struct kvr_kv_stream *stream;
-    unsigned complaints, outages;
-    bool connected, in_trouble;
-    bool busy; /* more may have come than was taken */
-    double wake_ms;
-};
-
-struct events {
-    struct tool tool;
-    struct events_settings settings;
-    struct kvr_reactor reactor;
-    struct kvr_zmtp_budget budget; /* of messages that are not whole */
-    struct kvr_kv_memory memory;
-    struct kvr_kv_sink sink;
-    struct source **sources;
-    size_t source_count, source_room;
-    struct kvr_writer record;
-    uint64_t messages;
-};
-
 /* ---- sources ---- */
 
-static enum kvr_status add_source(struct events *events, const struct kvr_kv_spec *spec,
-    const char *name, bool can_replay, struct source **made, struct kvr_error *error)
+/* unnamed: by whoever started us; publishers that say who they are, are then workers of their own.
+ */
+enum kvr_status events_add_source(struct events *events, const struct kvr_kv_spec *spec,
+    const char *name, bool unnamed, bool can_replay, struct source **made, struct kvr_error *error)
 {
     struct source **grown =
         kvr_grow(events->sources, &events->source_room, events->source_count + 1, sizeof *grown);
@@ -137,6 +104,7 @@ static enum kvr_status add_source(struct events *events, const struct kvr_kv_spe
         .name = source->own_name,
         .model = spec && spec->model ? spec->model : events->settings.model,
         .native = events->settings.native,
+        .by_topic = unnamed,
         .tokens = events->settings.ids,
         .can_replay = can_replay,
         .replay_timeout_ms = events->settings.replay_timeout_ms,
@@ -144,6 +112,7 @@ static enum kvr_status add_source(struct events *events, const struct kvr_kv_spe
         .memory = &events->memory,
         .sink = &events->sink,
     };
+    source->unnamed = unnamed;
     *made = source;
     return kvr_kv_stream_create(&source->stream, &options, error);
 }
@@ -169,9 +138,9 @@ static void complain(
 
     if (exit_status > events->tool.status)
         events->tool.status = exit_status;
-    if (source->complaints < COMPLAINTS)
+    if (source->complaints < EVENTS_COMPLAINTS)
         tool_warn(&events->tool, "%s: %s", source->own_name, error->text);
-    if (++source->complaints == COMPLAINTS)
+    if (++source->complaints == EVENTS_COMPLAINTS)
         tool_warn(&events->tool, "%s: no more messages like these", source->own_name);
 }
 
@@ -183,7 +152,7 @@ static void append_counts(struct kvr_buffer *text, const char *name, uint64_t co
         kvr_buffer_append_format(text, "%s%" PRIu64 " %s", text->length ? ", " : "", count, name);
 }
 
-static void show_statistics(struct events *events)
+void events_show_statistics(struct events *events)
 {
     struct kvr_buffer text = {0};
 
@@ -266,7 +235,7 @@ static enum kvr_status print_message(struct events *events, const struct source 
     return worst;
 }
 
-static void take(struct events *events, struct source *source, const struct kvr_frame *frames,
+void events_take(struct events *events, struct source *source, const struct kvr_frame *frames,
     size_t count, bool replayed, double now_ms)
 {
     struct kvr_error error = {0};
@@ -281,170 +250,9 @@ static void take(struct events *events, struct source *source, const struct kvr_
         complain(events, source, status, &error);
 }
 
-static bool over(const struct events *events)
+bool events_over(const struct events *events)
 {
     return tool_interrupted() || events->tool.out.closed || events->tool.out.error.status != KVR_OK;
-}
-
-/* ---- live ---- */
-
-/* A record that cannot be written is said at once, and the lines go on; the exit status tells it.
- */
-static void flush_record(struct events *events)
-{
-    if (!events->settings.record || events->record.error.status != KVR_OK)
-        return;
-    kvr_writer_flush(&events->record);
-    if (events->record.error.status != KVR_OK)
-        tool_warn(&events->tool, "%s: no more of it: %s", events->settings.record,
-            events->record.error.text);
-}
-
-static void record_message(struct events *events, const struct source *source,
-    const struct kvr_frame *frames, size_t count, bool replayed)
-{
-    struct kvr_kv_record record = {source->own_name, replayed, kvr_clock_wall_ms(), {{0}}, count};
-
-    if (!events->settings.record || events->record.error.status != KVR_OK)
-        return;
-    memcpy(record.frames, frames, count * sizeof *frames);
-    kvr_kv_record_append(&events->record.buffer, &record);
-    events->record.whole = events->record.buffer.length;
-    if (events->record.whole >= 1 << 16)
-        flush_record(events);
-}
-
-/* What has come for one source. False: nothing. */
-static bool drain_source(struct events *events, struct source *source)
-{
-    struct kvr_frame frames[KVR_MESSAGE_FRAMES];
-    size_t count;
-    bool replayed, some = false;
-
-    source->busy = true;
-    for (int i = 0; i < MESSAGES_AT_ONCE && !over(events); i++) {
-        source->busy = kvr_kv_socket_receive(source->socket, frames, &count, &replayed);
-        if (!source->busy)
-            break;
-        record_message(events, source, frames, count, replayed);
-        take(events, source, frames, count, replayed, kvr_clock_ms());
-        some = true;
-    }
-    return some;
-}
-
-/* Says that a source came up, went down, or cannot be reached and why: some times aloud. */
-static void tell_connection(struct events *events, struct source *source, bool connected)
-{
-    const char *trouble = kvr_kv_socket_trouble(source->socket);
-
-    if (connected == source->connected && (connected || !trouble || source->in_trouble))
-        return;
-    source->connected = connected;
-    source->in_trouble = !connected;
-    if (source->outages < COMPLAINTS && (!connected || source->outages)) {
-        source->outages += !connected;
-        if (connected)
-            tool_warn(&events->tool, "%s: connected", source->own_name);
-        else
-            tool_warn(&events->tool, "%s: not connected, trying: %s", source->own_name, trouble);
-    } else {
-        tool_detail(&events->tool, "%s: %s", source->own_name, connected ? "connected" : trouble);
-    }
-}
-
-/* Connections, replays and patience of one source. Returns when it wants to be seen again. */
-static double attend(struct events *events, struct source *source, double now_ms)
-{
-    bool connected;
-    uint64_t from;
-
-    if (kvr_kv_socket_reconnected(source->socket, &connected))
-        kvr_kv_stream_reconnected(source->stream);
-    tell_connection(events, source, connected);
-    double wake_ms = kvr_kv_stream_tick(source->stream, now_ms);
-    if (kvr_kv_stream_request(source->stream, now_ms, &from)) {
-        bool sent = kvr_kv_socket_request(source->socket, from);
-        tool_detail(&events->tool, "%s: %s messages from %" PRIu64 " on", source->own_name,
-            sent ? "asked for" : "cannot ask for", from);
-        wake_ms = kvr_kv_stream_tick(source->stream, now_ms);
-    }
-    return wake_ms;
-}
-
-static enum kvr_status open_sockets(struct events *events, struct kvr_error *error)
-{
-    for (size_t i = 0; i < events->tool.operand_count; i++) {
-        struct kvr_kv_spec spec;
-        struct source *source;
-        enum kvr_status status = kvr_kv_spec_read(events->tool.operands[i], true, &spec, error);
-        if (status == KVR_OK)
-            status = add_source(events, &spec, spec.name, spec.replay != NULL, &source, error);
-        if (status != KVR_OK)
-            return status;
-        const struct kvr_kv_socket_options options = {
-            spec.place, spec.replay, spec.topic, events->settings.max_message, &events->budget};
-        status = kvr_kv_socket_open(&source->socket, &events->reactor, &options, error);
-        if (status != KVR_OK)
-            return status;
-    }
-    return KVR_OK;
-}
-
-/* Descriptors for as many workers as the system lets us have. */
-static void raise_limits(void)
-{
-    struct rlimit limit;
-
-    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
-        limit.rlim_cur = limit.rlim_max;
-        (void)setrlimit(RLIMIT_NOFILE, &limit);
-    }
-}
-
-/* Sees to every source that wants it. Returns when the next one will; *some: messages came. */
-static double serve_sources(struct events *events, bool *some)
-{
-    double now_ms = kvr_clock_ms(), wake_ms = now_ms + LONGEST_WAIT_MS;
-
-    *some = false;
-    for (size_t i = 0; i < events->source_count && !over(events); i++) {
-        struct source *source = events->sources[i];
-        bool stirred = kvr_kv_socket_stirred(source->socket);
-        if (stirred || source->busy || now_ms >= source->wake_ms) {
-            if (drain_source(events, source)) {
-                *some = true;
-                now_ms = kvr_clock_ms();
-            }
-            source->wake_ms = attend(events, source, now_ms);
-        }
-        wake_ms = fmin(wake_ms, source->busy ? now_ms : source->wake_ms);
-    }
-    return wake_ms;
-}
-
-static void live(struct events *events)
-{
-    double heard_ms = kvr_clock_ms(), idle_ms = events->settings.idle_ms;
-    bool some;
-
-    while (!over(events)) {
-        double wake_ms = serve_sources(events, &some), now_ms = kvr_clock_ms();
-        if (some)
-            heard_ms = now_ms;
-        if (tool_signalled(SIGUSR1))
-            show_statistics(events);
-        if (idle_ms > 0 && now_ms - heard_ms >= idle_ms)
-            break;
-        if (idle_ms > 0)
-            wake_ms = fmin(wake_ms, heard_ms + idle_ms);
-        if (!some) {
-            kvr_writer_flush(&events->tool.out);
-            flush_record(events);
-        }
-        if (!kvr_reactor_step(&events->reactor, some ? 0 : wake_ms - now_ms))
-            break;
-    }
 }
 
 /* ---- from files ---- */
@@ -463,11 +271,11 @@ static enum kvr_status answer_from(struct events *events, struct source *source,
 
     if (status != KVR_OK)
         return status;
-    while (!over(events) && (status = kvr_kv_reader_next(reader, &record, error)) == KVR_OK)
+    while (!events_over(events) && (status = kvr_kv_reader_next(reader, &record, error)) == KVR_OK)
         if (kvr_kv_message_read(record.frames, record.frame_count, &message, NULL) == KVR_OK &&
             !message.end && message.sequence >= from)
-            take(events, source, record.frames, record.frame_count, true, now_ms);
-    take(events, source, end, 3, true, now_ms);
+            events_take(events, source, record.frames, record.frame_count, true, now_ms);
+    events_take(events, source, end, 3, true, now_ms);
     kvr_kv_reader_close(reader);
     return status == KVR_END ? KVR_OK : status;
 }
@@ -483,7 +291,8 @@ static struct source *source_of(struct events *events, struct source *given,
     for (size_t i = 0; i < events->source_count; i++)
         if (strcmp(events->sources[i]->own_name, record->source) == 0)
             return events->sources[i];
-    if (add_source(events, NULL, record->source, true, &source, error) != KVR_OK)
+    if (events_add_source(events, NULL, record->source, record->unnamed, true, &source, error) !=
+        KVR_OK)
         return NULL;
     return source;
 }
@@ -500,9 +309,11 @@ static enum kvr_status replay_file(
 
     if (status != KVR_OK)
         return status;
-    while (!over(events) && (status = kvr_kv_reader_next(reader, &record, error)) == KVR_OK) {
+    while (
+        !events_over(events) && (status = kvr_kv_reader_next(reader, &record, error)) == KVR_OK) {
         if (!given && (!*record.source || spec->name)) {
-            status = add_source(events, spec, spec->name, spec->replay != NULL, &given, error);
+            status = events_add_source(
+                events, spec, spec->name, !spec->name, spec->replay != NULL, &given, error);
             if (status != KVR_OK)
                 break;
         }
@@ -511,14 +322,15 @@ static enum kvr_status replay_file(
             status = error->status;
             break;
         }
-        take(events, source, record.frames, record.frame_count, record.replayed, record.time_ms);
+        events_take(
+            events, source, record.frames, record.frame_count, record.replayed, record.time_ms);
         kvr_kv_stream_tick(source->stream, record.time_ms);
         /* What was asked for then is in the record where it came; else there is a file for it. */
         if (kvr_kv_stream_request(source->stream, record.time_ms, &from) && source->spec.replay &&
             (status = answer_from(events, source, from, record.time_ms, error)) != KVR_OK)
             break;
         if (tool_signalled(SIGUSR1))
-            show_statistics(events);
+            events_show_statistics(events);
     }
     kvr_kv_reader_close(reader);
     return status == KVR_END ? KVR_OK : status;
@@ -597,13 +409,9 @@ static void read_events(struct events *events)
     if (status == KVR_OK && events->settings.replay.count) {
         status = replay_files(events, &error);
     } else if (status == KVR_OK) {
-        raise_limits();
-        events->budget.limit = events->settings.max_memory;
-        status = kvr_reactor_init(&events->reactor, &error);
+        status = events_open_sockets(events, &error);
         if (status == KVR_OK)
-            status = open_sockets(events, &error);
-        if (status == KVR_OK)
-            live(events);
+            events_live(events);
     }
     for (size_t i = 0; i < events->source_count; i++)
         if (events->sources[i]->stream)
@@ -611,7 +419,7 @@ static void read_events(struct events *events)
     if (status != KVR_OK)
         tool_fail(&events->tool, &error);
     else if (!events->settings.raw)
-        show_statistics(events);
+        events_show_statistics(events);
     end_record(events);
     end_sources(events);
     kvr_kv_memory_release(&events->memory);

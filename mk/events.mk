@@ -1,4 +1,5 @@
-# kvr-events' own second half: no other program links it, nor ZMQ with it.
+# kvr-events' own other parts: no other program links them, nor ZMQ with them.
 COMMON_OBJECTS := $(filter-out $(BUILD)/cmd/events_%.c.o,$(COMMON_OBJECTS))
-$(BUILD)/bin/kvr-events: $(BUILD)/cmd/events_publish.c.o
--include $(BUILD)/cmd/events_publish.c.d
+EVENTS_OBJECTS := $(patsubst %,$(BUILD)/%.o,$(wildcard cmd/events_*.c))
+$(BUILD)/bin/kvr-events: $(EVENTS_OBJECTS)
+-include $(EVENTS_OBJECTS:.o=.d)

@@ -56,4 +56,5 @@ def main():
     write(sys.argv[2], messages)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -1,11 +1,10 @@
-"""A publisher that speaks ZMTP and means no good: hostile_publisher.py KIND SECONDS
-Prints its port, then how often it was connected to. KIND: endless (a message whose frames never
+"""A publisher that speaks ZMTP and means no good: hostile_publisher.py KIND CONNECTIONS
+Prints its port, attacks so many connections until they are closed, and prints "done". KIND: endless (a message whose frames never
 end), empty (the same with frames without bytes), huge (a frame of a terabyte), ranks (messages of
 other ranks and numbers, all with gaps)."""
 import socket
 import struct
 import sys
-import time
 
 
 def frame(body, more=False, size=None):
@@ -26,11 +25,9 @@ def greet(peer):
 
 
 def ranks():
-    number = 0
-    while True:
+    for first in range(0, 400000, 2000):
         data = b""
-        for _ in range(1000):
-            number += 2
+        for number in range(first + 2, first + 2002, 2):
             payload = b"\x93\x01\x90\xcd" + struct.pack(">H", number % 1000)
             data += frame(b"", True) + frame(struct.pack(">Q", number), True) + frame(payload)
         yield data
@@ -39,27 +36,28 @@ def ranks():
 def attack(kind):
     if kind == "ranks":
         yield from ranks()
+        return
     data = {"endless": frame(b"x" * 65536, True), "empty": b"\1\0" * 32768, "huge": frame(b"", size=1 << 40)}[kind]
     while True:
         yield data
 
 
-kind, end = sys.argv[1], time.monotonic() + float(sys.argv[2])
+kind, wanted = sys.argv[1], int(sys.argv[2])
 server = socket.create_server(("127.0.0.1", 0))
+server.settimeout(30)
 print(server.getsockname()[1], flush=True)
-connections = 0
-while (left := end - time.monotonic()) > 0:
+for _ in range(wanted):
+    peer, _ = server.accept()
+    peer.settimeout(30)
+    sent = 0
     try:
-        server.settimeout(left)
-        peer, _ = server.accept()
-        connections += 1
-        peer.settimeout(left)
         greet(peer)
         for data in attack(kind):
-            if time.monotonic() > end:
-                break
             peer.sendall(data)
-        peer.close()
-    except OSError:
+            sent += len(data)
+            if sent > 1 << 30:
+                sys.exit("it takes a gigabyte")
+    except (BrokenPipeError, ConnectionResetError, ConnectionAbortedError):
         pass
-print(connections, flush=True)
+    peer.close()
+print("done", flush=True)

@@ -148,11 +148,12 @@ static enum kvr_status get_named(
     memcpy(&time_us, head + 1, sizeof time_us);
     memcpy(&length, head + 9, sizeof length);
     length = be16toh(length);
-    if ((head[0] != 'S' && head[0] != 'R') || length > NAME_LIMIT)
+    if (((head[0] | 32) != 's' && (head[0] | 32) != 'r') || length > NAME_LIMIT)
         return kvr_error_set(error, KVR_BAD_INPUT, "%s: broken", reader->path);
     status = get_more(reader, reader->source, length, error);
     reader->source[length] = 0;
-    record->replayed = head[0] == 'R';
+    record->replayed = (head[0] | 32) == 'r';
+    record->unnamed = head[0] >= 'a';
     record->time_ms = (double)be64toh(time_us) / 1e3;
     return status;
 }
@@ -221,7 +222,8 @@ void kvr_kv_record_append(struct kvr_buffer *out, const struct kvr_kv_record *re
     if (length > NAME_LIMIT)
         length = NAME_LIMIT;
     uint16_t name_bytes = htobe16((uint16_t)length);
-    kvr_buffer_append_byte(out, record->replayed ? 'R' : 'S');
+    kvr_buffer_append_byte(
+        out, (char)((record->replayed ? 'R' : 'S') | (record->unnamed ? 32 : 0)));
     kvr_buffer_append(out, &time_us, sizeof time_us);
     kvr_buffer_append(out, &name_bytes, sizeof name_bytes);
     kvr_buffer_append(out, record->source, length);

@@ -2,11 +2,11 @@
  * Messages in files: what a stream really sent, kept to be looked at later.
  *
  * A record begins with "kvr-kv-events 1\n"; then for each message: 'S' (from the subscription) or
- * 'R' (from a replay), microseconds since 1970 : u64, the source's name : u16 length and bytes, and
- * its frames : u32 count, each u32 length and bytes. Numbers are big endian. A file without that
- * beginning is a bare list: u32 count of messages, each its frames as above; its messages are of
- * one kind and one source, which the reader is told. Either may be gzipped. Reading holds one
- * message at a time.
+ * 'R' (from a replay), small where nobody named the source, microseconds since 1970 : u64, the
+ * source's name : u16 length and bytes, and its frames : u32 count, each u32 length and bytes.
+ * Numbers are big endian. A file without that beginning is a bare list: u32 count of messages, each
+ * its frames as above; its messages are of one kind and one source, which the reader is told.
+ * Either may be gzipped. Reading holds one message at a time.
  */
 #ifndef KVR_NET_KV_EVENT_FILE_H
 #define KVR_NET_KV_EVENT_FILE_H
@@ -16,7 +16,8 @@
 struct kvr_kv_record {
     const char *source; /* terminated; empty in a bare list */
     bool replayed;      /* as the record says; false in a bare list */
-    double time_ms;     /* 0 in a bare list */
+    bool unnamed;   /* its source was given no name, and has the one that it stood in line for */
+    double time_ms; /* 0 in a bare list */
     struct kvr_frame frames[KVR_MESSAGE_FRAMES];
     size_t frame_count;
 };

@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { POD_LIMIT = 200 }; /* bytes */
+
 void kvr_kv_spec_release(struct kvr_kv_spec *spec)
 {
     free(spec->memory);
@@ -70,4 +72,21 @@ enum kvr_status kvr_kv_spec_read(
     kvr_kv_spec_release(spec);
     return kvr_error_set(error, KVR_BAD_USAGE, "'%s' is not %s", text,
         endpoint ? "NAME=tcp://HOST:PORT[,replay=tcp://HOST:PORT]" : "[NAME=]FILE[,replay=FILE]");
+}
+
+struct kvr_text kvr_kv_topic_pod(struct kvr_text topic)
+{
+    const struct kvr_text none = {NULL, 0};
+    const char *at = topic.text, *end = at + topic.length;
+
+    if (topic.length < 3 || memcmp(at, "kv@", 3) != 0)
+        return none;
+    at += 3;
+    const char *stop = memchr(at, '@', (size_t)(end - at));
+    if (!stop || stop == at || stop - at > POD_LIMIT)
+        return none;
+    for (const char *byte = at; byte < stop; byte++)
+        if ((unsigned char)*byte < ' ')
+            return none;
+    return (struct kvr_text){at, (size_t)(stop - at)};
 }

@@ -1,6 +1,7 @@
 #include "net/kv_event_stream.h"
 
 #include "base/grow.h"
+#include "net/kv_event_spec.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -36,6 +37,7 @@ struct lane {
     struct kvr_kv_stream *stream;
     struct kvr_kv_translator *translator;
     char *name;
+    size_t pod_bytes; /* the name begins with the pod, or it has none */
     uint64_t rank, epoch;
     uint64_t next;  /* the number that comes next */
     uint64_t first; /* what is known is known from this number on */
@@ -59,6 +61,7 @@ struct kvr_kv_stream {
     struct kvr_kv_stream_counts counts;
     struct lane **lanes;
     size_t lane_count, lane_room;
+    struct lane *last; /* asked for */
     double now_ms;
     struct {               /* the replay under way */
         struct lane *lane; /* NULL: none */
@@ -120,21 +123,34 @@ void kvr_kv_stream_destroy(struct kvr_kv_stream *stream)
     free(stream);
 }
 
-static char *lane_name(const char *name, uint64_t rank)
+static char *lane_name(struct kvr_text name, uint64_t rank)
 {
     char *text;
 
     if (!rank)
-        return strdup(name);
-    return asprintf(&text, "%s/%llu", name, (unsigned long long)rank) < 0 ? NULL : text;
+        return strndup(name.text, name.length);
+    return asprintf(&text, "%.*s/%llu", (int)name.length, name.text, (unsigned long long)rank) < 0
+               ? NULL
+               : text;
 }
 
-/* The lane of a rank, made where it is new. */
-static struct lane *lane_of(struct kvr_kv_stream *stream, uint64_t rank, struct kvr_error *error)
+static bool is_lane(const struct lane *lane, struct kvr_text pod, uint64_t rank)
 {
+    return lane->rank == rank && lane->pod_bytes == pod.length &&
+           (!pod.length || memcmp(lane->name, pod.text, pod.length) == 0);
+}
+
+/* The lane of a rank of a pod, made where it is new. */
+static struct lane *lane_of(
+    struct kvr_kv_stream *stream, struct kvr_text pod, uint64_t rank, struct kvr_error *error)
+{
+    const char *own = stream->options.name;
+
+    if (stream->last && is_lane(stream->last, pod, rank))
+        return stream->last;
     for (size_t i = 0; i < stream->lane_count; i++)
-        if (stream->lanes[i]->rank == rank)
-            return stream->lanes[i];
+        if (is_lane(stream->lanes[i], pod, rank))
+            return stream->last = stream->lanes[i];
     if (rank >= KVR_KV_RANK_LIMIT) {
         kvr_error_set(error, KVR_BAD_INPUT, "a rank out of range");
         return NULL;
@@ -157,7 +173,8 @@ static struct lane *lane_of(struct kvr_kv_stream *stream, uint64_t rank, struct 
     lane->stream = stream;
     lane->rank = rank;
     lane->rebuild_interval_ms = REBUILD_FIRST_MS;
-    lane->name = lane_name(stream->options.name, rank);
+    lane->pod_bytes = pod.length;
+    lane->name = lane_name(pod.text ? pod : (struct kvr_text){own, strlen(own)}, rank);
     const struct kvr_kv_translator_options options = {
         lane->name, stream->options.model, stream->options.native, stream->options.tokens};
     if (!lane->name) {
@@ -167,7 +184,7 @@ static struct lane *lane_of(struct kvr_kv_stream *stream, uint64_t rank, struct 
         kvr_kv_translator_clear(lane->translator, "join");
         lane->fresh = true;
         lanes[stream->lane_count++] = lane;
-        return lane;
+        return stream->last = lane;
     }
     destroy_lane(lane);
     return NULL;
@@ -578,7 +595,12 @@ enum kvr_status kvr_kv_stream_take(struct kvr_kv_stream *stream, const struct kv
         stream->counts.bad_messages++;
         return status;
     }
-    lane = lane_of(stream, batch.has_rank ? batch.rank : 0, error);
+    struct kvr_text pod = {NULL, 0};
+    if (stream->options.by_topic && message.topic.length)
+        pod = kvr_kv_topic_pod(message.topic);
+    else if (stream->options.by_topic && replayed && stream->replay.lane) /* it has no topic */
+        pod = (struct kvr_text){stream->replay.lane->name, stream->replay.lane->pod_bytes};
+    lane = lane_of(stream, pod, batch.has_rank ? batch.rank : 0, error);
     if (!lane) {
         stream->counts.bad_messages++;
         return error ? error->status : KVR_BAD_INPUT;

@@ -26,6 +26,9 @@
  * worker "w0/r", rank 0 and no rank "w0". An epoch in a message that differs from the last is a
  * restart.
  *
+ * Several publishers may share a stream, where each says who it is in its topic, kv@POD@MODEL (the
+ * convention of llm-d): numbers and caches are then each pod's own, and the worker's name is POD.
+ *
  * Time is passed in. The owner carries requests to the publisher: kvr_kv_stream_request() says when
  * one is due and from where. Memory: the tables of the translator, and messages that wait, both
  * bounded by one limit.
@@ -40,6 +43,7 @@
 struct kvr_kv_stream_options {
     const char *name, *model; /* kept by pointer */
     bool native, tokens;      /* as of the translator */
+    bool by_topic;            /* topics kv@POD@… tell several publishers apart */
     bool can_replay;          /* requests are answered, or time out */
     double replay_timeout_ms;
     double reorder_ms;            /* how long a gap stays open without replay */

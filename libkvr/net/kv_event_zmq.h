@@ -2,11 +2,15 @@
  * The sockets of one publisher of KV events: a subscription and, where it has one, the socket that
  * replays are asked on, both by net/zmtp.h. When we are too slow TCP holds the publisher back, and
  * it drops what is too much: a gap, which is asked for again.
+ *
+ * Or one socket that many publishers connect to (host *, as llm-d has it).
  */
 #ifndef KVR_NET_KV_EVENT_ZMQ_H
 #define KVR_NET_KV_EVENT_ZMQ_H
 
 #include "net/zmtp.h"
+
+#define KVR_KV_GUESTS 8192 /* publishers that connect to one socket, at most */
 
 struct kvr_kv_socket_options {
     const char *endpoint; /* "tcp://host:port", "ipc://path" */

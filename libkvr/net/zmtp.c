@@ -1,7 +1,5 @@
-#include "net/zmtp.h"
-
 #include "base/clock.h"
-#include "base/random.h"
+#include "net/zmtp_private.h"
 
 #include <errno.h>
 #include <netdb.h>
@@ -15,8 +13,6 @@
 enum {
     GREETING_BYTES = 64,
     OUT_LIMIT = 1 << 16, /* bytes that the peer may leave unread */
-    LOOK_UP_MS = 20,     /* how often the other thread is asked */
-    SHAKE_MS = 10000,    /* from connecting to READY */
     ALIVE_MS = 5000,
     SILENT_MS = 15000,
     TTL_DECISECONDS = 150,
@@ -24,80 +20,19 @@ enum {
     PAUSE_MOST_MS = 10000,
 };
 
-enum state { PAUSED, LOOKING_UP, CONNECTING, GREETING, SHAKING, CONNECTED };
-
-struct kvr_zmtp {
-    struct kvr_watch watch;
-    struct kvr_timer timer;
-    struct kvr_reactor *reactor;
-    struct kvr_zmtp_reader reader;
-    struct kvr_buffer out, waiting; /* to be sent now, and once there is a connection */
-    enum state state;
-    bool dealer, readable, stirred, heard;
-    bool useful;               /* messages came over this connection */
-    char *topic, *host, *port; /* port NULL: host is the path of a Unix socket */
-    struct gaicb look_up;
-    struct addrinfo hints;
-    unsigned attempts; /* since it was connected last */
-    double pause_ms, silent_ms;
-    uint64_t connections;
-    struct kvr_random random;
-    char trouble[96];
-};
-
 static const char strange[] = "it does not speak ZMTP 3 without security";
 static const char greeting[] = "\xff\0\0\0\0\0\0\0\0\x7f\x03\0NULL";
 
-/* ---- endpoints ---- */
-
-static enum kvr_status read_endpoint(
-    struct kvr_zmtp *c, const char *endpoint, struct kvr_error *error)
-{
-    const char *at = endpoint + 6, *colon = strrchr(endpoint, ':');
-
-    if (strncmp(endpoint, "ipc://", 6) == 0) {
-        if (!*at || strlen(at) >= sizeof((struct sockaddr_un *)0)->sun_path)
-            return kvr_error_set(
-                error, KVR_BAD_USAGE, "'%s': no path, or too long a one", endpoint);
-        c->host = strdup(at);
-        return c->host ? KVR_OK : kvr_error_memory(error);
-    }
-    char *end = NULL;
-    unsigned long port = colon && colon > at ? strtoul(colon + 1, &end, 10) : 0;
-    if (strncmp(endpoint, "tcp://", 6) != 0 || !port || port > 65535 || *end || colon[1] < '0' ||
-        colon[1] > '9')
-        return kvr_error_set(
-            error, KVR_BAD_USAGE, "'%s' is not tcp://HOST:PORT or ipc://PATH", endpoint);
-    bool bracketed = *at == '[' && colon[-1] == ']';
-    c->host = strndup(at + bracketed, (size_t)(colon - at) - 2 * bracketed);
-    c->port = strdup(colon + 1);
-    return c->host && c->port ? KVR_OK : kvr_error_memory(error);
-}
-
 /* ---- life and death of a connection ---- */
 
-static void set_timer(struct kvr_zmtp *c, double after_ms)
+void kvr_zmtp_set_timer(struct kvr_zmtp *c, double after_ms)
 {
     kvr_reactor_set(c->reactor, &c->timer, kvr_clock_ms() + after_ms);
 }
 
-static void forget_look_up(struct kvr_zmtp *c)
+void kvr_zmtp_lose(struct kvr_zmtp *c, const char *why)
 {
-    if (c->state == LOOKING_UP) {
-        const struct gaicb *const list[] = {&c->look_up};
-        if (gai_cancel(&c->look_up) == EAI_NOTCANCELED)
-            while (gai_suspend(list, 1, NULL) == EAI_INTR)
-                ;
-    }
-    if (c->look_up.ar_result)
-        freeaddrinfo(c->look_up.ar_result);
-    c->look_up.ar_result = NULL;
-}
-
-/* No connection, for this reason: another attempt after a pause. */
-static void lose(struct kvr_zmtp *c, const char *why)
-{
-    forget_look_up(c);
+    kvr_zmtp_forget_look_up(c);
     kvr_reactor_close(c->reactor, &c->watch);
     kvr_zmtp_reader_release(&c->reader);
     kvr_buffer_clear(&c->out);
@@ -108,15 +43,19 @@ static void lose(struct kvr_zmtp *c, const char *why)
     c->state = PAUSED;
     c->readable = false;
     snprintf(c->trouble, sizeof c->trouble, "%s", why);
-    set_timer(c, c->pause_ms * (0.75 + 0.5 * kvr_random_unit(&c->random)));
+    if (c->adopted) {
+        kvr_reactor_stop(c->reactor, &c->timer);
+        return;
+    }
+    kvr_zmtp_set_timer(c, c->pause_ms * (0.75 + 0.5 * kvr_random_unit(&c->random)));
     c->pause_ms = c->pause_ms * 2 < PAUSE_MOST_MS ? c->pause_ms * 2 : PAUSE_MOST_MS;
 }
 
-static void lose_errno(struct kvr_zmtp *c, int number)
+void kvr_zmtp_lose_errno(struct kvr_zmtp *c, int number)
 {
     char text[64];
 
-    lose(c, strerror_r(number, text, sizeof text));
+    kvr_zmtp_lose(c, strerror_r(number, text, sizeof text));
 }
 
 /* Sends what it can. False: the connection is lost. */
@@ -127,14 +66,14 @@ static bool flush(struct kvr_zmtp *c)
         if (sent < 0 && errno == EINTR)
             continue;
         if (sent < 0 && errno != EAGAIN && errno != EWOULDBLOCK)
-            return lose_errno(c, errno), false;
+            return kvr_zmtp_lose_errno(c, errno), false;
         if (sent < 0)
             break;
         c->out.length -= (size_t)sent;
         memmove(c->out.data, c->out.data + sent, c->out.length);
     }
     if (c->out.failed || c->out.length > OUT_LIMIT)
-        return lose(c, "it does not read what it asks for"), false;
+        return kvr_zmtp_lose(c, "it does not read what it asks for"), false;
     kvr_reactor_ask(c->reactor, &c->watch, EPOLLIN | (c->out.length ? EPOLLOUT : 0));
     return true;
 }
@@ -154,7 +93,7 @@ static void append_frame(struct kvr_buffer *out, uint8_t flags, const void *byte
     kvr_buffer_append(out, bytes, size);
 }
 
-static void greet(struct kvr_zmtp *c)
+void kvr_zmtp_greet(struct kvr_zmtp *c)
 {
     char bytes[GREETING_BYTES] = {0};
 
@@ -198,7 +137,7 @@ static void enter(struct kvr_zmtp *c)
     c->attempts = 0;
     c->stirred = true;
     c->silent_ms = 0;
-    set_timer(c, ALIVE_MS);
+    kvr_zmtp_set_timer(c, ALIVE_MS);
     if (c->dealer) {
         kvr_buffer_append(&c->out, c->waiting.data, c->waiting.length);
         kvr_buffer_clear(&c->waiting);
@@ -228,9 +167,9 @@ static void take_command(struct kvr_zmtp *c, struct kvr_frame command)
     if (c->state == SHAKING && is_command(command, "READY")) {
         enter(c);
     } else if (is_command(command, "ERROR")) {
-        lose(c, "it refuses us");
+        kvr_zmtp_lose(c, "it refuses us");
     } else if (c->state == SHAKING) {
-        lose(c, strange);
+        kvr_zmtp_lose(c, strange);
     } else if (is_command(command, "PING") && command.size >= 7) {
         char pong[5 + 16] = "\4PONG";
         size_t context = command.size - 7 < 16 ? command.size - 7 : 16;
@@ -251,7 +190,7 @@ static bool take_greeting(struct kvr_zmtp *c)
                  (length > 10 && bytes[10] < 3) ||
                  (length >= GREETING_BYTES && memcmp(bytes + 12, "NULL", 5) != 0);
     if (wrong)
-        lose(c, strange);
+        kvr_zmtp_lose(c, strange);
     if (wrong || length < GREETING_BYTES)
         return false;
     reader->start = reader->at = reader->start + GREETING_BYTES;
@@ -267,7 +206,7 @@ static bool fill(struct kvr_zmtp *c)
     if (!c->readable)
         return false;
     if (!kvr_zmtp_reader_room(&c->reader, &room)) {
-        lose(c, "no memory left for its message");
+        kvr_zmtp_lose(c, "no memory left for its message");
         return false;
     }
     ssize_t got = recv(c->watch.descriptor, c->reader.bytes.data + c->reader.bytes.length, room, 0);
@@ -279,11 +218,11 @@ static bool fill(struct kvr_zmtp *c)
     }
     c->readable = false;
     if (got == 0)
-        lose(c, "it closed the connection");
+        kvr_zmtp_lose(c, "it closed the connection");
     else if (errno == EINTR)
         c->readable = true;
     else if (errno != EAGAIN && errno != EWOULDBLOCK)
-        lose_errno(c, errno);
+        kvr_zmtp_lose_errno(c, errno);
     return false;
 }
 
@@ -310,7 +249,7 @@ static bool advance(struct kvr_zmtp *c)
     case KVR_ZMTP_BROKEN:
         break;
     }
-    lose(c, why);
+    kvr_zmtp_lose(c, why);
     return false;
 }
 
@@ -326,7 +265,7 @@ bool kvr_zmtp_receive(struct kvr_zmtp *c, struct kvr_frame *frames, size_t *coun
             take_command(c, frames[0]);
             break;
         case KVR_ZMTP_BROKEN:
-            lose(c, why);
+            kvr_zmtp_lose(c, why);
             break;
         case KVR_ZMTP_MORE:
             if (fill(c))
@@ -341,19 +280,7 @@ bool kvr_zmtp_receive(struct kvr_zmtp *c, struct kvr_frame *frames, size_t *coun
 
 /* ---- events ---- */
 
-/* A port of this machine that nobody listens on, and that the kernel chose for our side too. */
-static bool is_connected_to_itself(int descriptor)
-{
-    struct sockaddr_storage ours = {0}, theirs = {0};
-    socklen_t our_length = sizeof ours, their_length = sizeof theirs;
-
-    return getsockname(descriptor, (struct sockaddr *)&ours, &our_length) == 0 &&
-           getpeername(descriptor, (struct sockaddr *)&theirs, &their_length) == 0 &&
-           ours.ss_family != AF_UNIX && our_length == their_length &&
-           memcmp(&ours, &theirs, our_length) == 0;
-}
-
-static void on_ready(struct kvr_watch *watch, unsigned events)
+void kvr_zmtp_on_ready(struct kvr_watch *watch, unsigned events)
 {
     struct kvr_zmtp *c = (struct kvr_zmtp *)((char *)watch - offsetof(struct kvr_zmtp, watch));
     int failure = 0;
@@ -361,11 +288,11 @@ static void on_ready(struct kvr_watch *watch, unsigned events)
 
     if (c->state == CONNECTING) {
         if (getsockopt(watch->descriptor, SOL_SOCKET, SO_ERROR, &failure, &size) != 0 || failure)
-            lose_errno(c, failure ? failure : errno);
-        else if (is_connected_to_itself(watch->descriptor))
-            lose_errno(c, ECONNREFUSED);
+            kvr_zmtp_lose_errno(c, failure ? failure : errno);
+        else if (kvr_zmtp_is_connected_to_itself(watch->descriptor))
+            kvr_zmtp_lose_errno(c, ECONNREFUSED);
         else
-            greet(c);
+            kvr_zmtp_greet(c);
         return;
     }
     if (events & EPOLLOUT && !flush(c))
@@ -375,105 +302,6 @@ static void on_ready(struct kvr_watch *watch, unsigned events)
         while (advance(c))
             ;
     }
-}
-
-static void connect_to(struct kvr_zmtp *c, const struct sockaddr *address, socklen_t length)
-{
-    int descriptor = socket(address->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    const int on = 1;
-
-    if (descriptor < 0) {
-        lose_errno(c, errno);
-        return;
-    }
-    if (address->sa_family != AF_UNIX) {
-        setsockopt(descriptor, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-        setsockopt(descriptor, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
-    }
-    bool now = connect(descriptor, address, length) == 0;
-    if (!now && errno != EINPROGRESS) {
-        int number = errno;
-        close(descriptor);
-        lose_errno(c, number);
-        return;
-    }
-    c->watch = (struct kvr_watch){descriptor, now ? EPOLLIN : EPOLLOUT, on_ready};
-    if (!kvr_reactor_add(c->reactor, &c->watch)) {
-        lose_errno(c, errno);
-        return;
-    }
-    c->state = CONNECTING;
-    set_timer(c, SHAKE_MS);
-    if (now)
-        greet(c);
-}
-
-/* The host's address is known: each attempt takes the next one. */
-static void connect_to_found(struct kvr_zmtp *c, struct addrinfo *found)
-{
-    unsigned count = 0, wanted;
-
-    for (struct addrinfo *at = found; at; at = at->ai_next)
-        count++;
-    wanted = c->attempts % count;
-    struct addrinfo *at = found;
-    while (wanted--)
-        at = at->ai_next;
-    struct sockaddr_storage address;
-    socklen_t length = at->ai_addrlen;
-    memcpy(&address, at->ai_addr, length);
-    freeaddrinfo(found);
-    c->state = PAUSED;
-    connect_to(c, (struct sockaddr *)&address, length);
-}
-
-static void begin(struct kvr_zmtp *c)
-{
-    struct addrinfo *found = NULL;
-    struct gaicb *list[] = {&c->look_up};
-
-    c->attempts++;
-    if (!c->port) {
-        struct sockaddr_un address = {.sun_family = AF_UNIX};
-        size_t length = strlen(c->host);
-        memcpy(address.sun_path, c->host, length);
-        if (*c->host == '@') /* a name without a file */
-            address.sun_path[0] = 0;
-        connect_to(c, (struct sockaddr *)&address,
-            (socklen_t)(offsetof(struct sockaddr_un, sun_path) + length + (*c->host != '@')));
-        return;
-    }
-    c->hints = (struct addrinfo){.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST};
-    if (getaddrinfo(c->host, c->port, &c->hints, &found) == 0) {
-        connect_to_found(c, found);
-        return;
-    }
-    c->hints.ai_flags = AI_ADDRCONFIG;
-    c->look_up = (struct gaicb){.ar_name = c->host, .ar_service = c->port, .ar_request = &c->hints};
-    int failure = getaddrinfo_a(GAI_NOWAIT, list, 1, NULL);
-    if (failure) {
-        lose(c, gai_strerror(failure));
-        return;
-    }
-    c->state = LOOKING_UP;
-    set_timer(c, LOOK_UP_MS);
-}
-
-static void look_up_goes_on(struct kvr_zmtp *c)
-{
-    int status = gai_error(&c->look_up);
-
-    if (status == EAI_INPROGRESS) {
-        set_timer(c, LOOK_UP_MS);
-        return;
-    }
-    struct addrinfo *found = c->look_up.ar_result;
-    c->look_up.ar_result = NULL;
-    c->state = PAUSED;
-    if (status == 0 && found)
-        connect_to_found(c, found);
-    else
-        lose(c, gai_strerror(status));
 }
 
 /* Nothing came for a while: is it still there? */
@@ -487,10 +315,10 @@ static void ask_for_life(struct kvr_zmtp *c)
         c->silent_ms += ALIVE_MS;
     c->heard = false;
     if (c->silent_ms >= SILENT_MS) {
-        lose(c, "it is silent");
+        kvr_zmtp_lose(c, "it is silent");
         return;
     }
-    set_timer(c, ALIVE_MS);
+    kvr_zmtp_set_timer(c, ALIVE_MS);
     if (c->silent_ms) {
         append_frame(&c->out, 4, ping, sizeof ping);
         flush(c);
@@ -503,15 +331,15 @@ static void on_due(struct kvr_timer *timer)
 
     switch (c->state) {
     case PAUSED:
-        begin(c);
+        kvr_zmtp_begin(c);
         break;
     case LOOKING_UP:
-        look_up_goes_on(c);
+        kvr_zmtp_look_up_goes_on(c);
         break;
     case CONNECTING:
     case GREETING:
     case SHAKING:
-        lose(c, "no answer");
+        kvr_zmtp_lose(c, "no answer");
         break;
     case CONNECTED:
         ask_for_life(c);
@@ -521,14 +349,12 @@ static void on_due(struct kvr_timer *timer)
 
 /* ---- the caller's side ---- */
 
-enum kvr_status kvr_zmtp_open(struct kvr_zmtp **connection, struct kvr_reactor *reactor,
-    const struct kvr_zmtp_options *options, struct kvr_error *error)
+static struct kvr_zmtp *make(struct kvr_reactor *reactor, const struct kvr_zmtp_options *options)
 {
     struct kvr_zmtp *c = calloc(1, sizeof *c);
 
-    *connection = NULL;
     if (!c)
-        return kvr_error_memory(error);
+        return NULL;
     c->watch.descriptor = -1;
     c->reactor = reactor;
     c->timer.due = on_due;
@@ -538,22 +364,65 @@ enum kvr_status kvr_zmtp_open(struct kvr_zmtp **connection, struct kvr_reactor *
     c->reader.limit = options->message_limit_bytes;
     c->reader.budget = options->budget;
     c->topic = strdup(options->topic ? options->topic : "");
-    enum kvr_status status =
-        c->topic ? read_endpoint(c, options->endpoint, error) : kvr_error_memory(error);
+    if (c->topic)
+        return c;
+    free(c);
+    return NULL;
+}
+
+enum kvr_status kvr_zmtp_open(struct kvr_zmtp **connection, struct kvr_reactor *reactor,
+    const struct kvr_zmtp_options *options, struct kvr_error *error)
+{
+    struct kvr_zmtp *c = make(reactor, options);
+
+    *connection = NULL;
+    if (!c)
+        return kvr_error_memory(error);
+    enum kvr_status status = kvr_zmtp_read_endpoint(c, options->endpoint, error);
     if (status != KVR_OK) {
         kvr_zmtp_close(c);
         return status;
     }
     *connection = c;
-    begin(c);
+    kvr_zmtp_begin(c);
     return KVR_OK;
+}
+
+enum kvr_status kvr_zmtp_adopt(struct kvr_zmtp **connection, struct kvr_reactor *reactor,
+    const struct kvr_zmtp_options *options, int descriptor, struct kvr_error *error)
+{
+    struct kvr_zmtp *c = make(reactor, options);
+    const int on = 1;
+
+    *connection = c;
+    if (!c) {
+        close(descriptor);
+        return kvr_error_memory(error);
+    }
+    setsockopt(descriptor, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    setsockopt(descriptor, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    c->adopted = true;
+    c->watch = (struct kvr_watch){descriptor, EPOLLIN, kvr_zmtp_on_ready};
+    if (!kvr_reactor_add(reactor, &c->watch)) {
+        kvr_zmtp_close(c);
+        *connection = NULL;
+        return kvr_error_memory(error);
+    }
+    kvr_zmtp_set_timer(c, KVR_ZMTP_SHAKE_MS);
+    kvr_zmtp_greet(c);
+    return KVR_OK;
+}
+
+bool kvr_zmtp_is_over(const struct kvr_zmtp *c)
+{
+    return c->adopted && c->state == PAUSED;
 }
 
 void kvr_zmtp_close(struct kvr_zmtp *c)
 {
     if (!c)
         return;
-    forget_look_up(c);
+    kvr_zmtp_forget_look_up(c);
     kvr_reactor_stop(c->reactor, &c->timer);
     kvr_reactor_close(c->reactor, &c->watch);
     kvr_zmtp_reader_release(&c->reader);

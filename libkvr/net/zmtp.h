@@ -81,6 +81,17 @@ enum kvr_status kvr_zmtp_open(struct kvr_zmtp **connection, struct kvr_reactor *
     const struct kvr_zmtp_options *options, struct kvr_error *error);
 void kvr_zmtp_close(struct kvr_zmtp *connection);
 
+/* The same with a peer that connected to us: the descriptor becomes the connection's (closed on
+ * failure too). It is not kept up: once lost it is over. */
+enum kvr_status kvr_zmtp_adopt(struct kvr_zmtp **connection, struct kvr_reactor *reactor,
+    const struct kvr_zmtp_options *options, int descriptor, struct kvr_error *error);
+bool kvr_zmtp_is_over(const struct kvr_zmtp *connection);
+
+/* A socket that peers connect to by any of our addresses: TCP, with * for a host. Non-blocking.
+ * KVR_BAD_USAGE, KVR_IO. */
+bool kvr_zmtp_is_listening_endpoint(const char *endpoint);
+enum kvr_status kvr_zmtp_listen(const char *endpoint, int *descriptor, struct kvr_error *error);
+
 /* A message that has come: true, with frames valid until the next call. Does not wait. One with
  * more frames than KVR_MESSAGE_FRAMES loses those that are too many. */
 bool kvr_zmtp_receive(struct kvr_zmtp *connection, struct kvr_frame *frames, size_t *count);

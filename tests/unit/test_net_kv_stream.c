@@ -3,6 +3,7 @@
  * where that cannot be known, part of it. */
 #include "unit.h"
 
+#include "net/kv_event_lines.h"
 #include "net/kv_event_spec.h"
 #include "net/kv_event_stream.h"
 #include "token/hash.h"
@@ -480,6 +481,49 @@ static void ranks_are_workers(void **state)
     end();
 }
 
+/* Pods that share a stream have numbers of their own, and ranks too. */
+static void pods_are_workers(void **state)
+{
+    static const char *const topics[] = {"kv@a@m", "kv@b@m", "kv@a@m", "kv@b@m", "kv@a/1@m",
+        "kv@@m", "kv@a", "kv@a\n@m", "", "kv@a@m@n"};
+    static const uint8_t numbers[] = {0, 0, 1, 1, 0, 0, 1, 2, 3, 2};
+    struct kvr_kv_memory memory = {.limit = 1 << 20};
+    struct kvr_writer writer;
+    struct kvr_kv_stream *stream;
+
+    (void)state;
+    kvr_writer_init(&writer, -1);
+    struct kvr_kv_sink sink = kvr_kv_line_sink(&writer);
+    const struct kvr_kv_stream_options options = {
+        .name = "w0", .by_topic = true, .memory = &memory, .sink = &sink};
+    assert_int_equal(kvr_kv_stream_create(&stream, &options, NULL), KVR_OK);
+    for (size_t i = 0; i < sizeof numbers; i++) {
+        const uint8_t number[8] = {0, 0, 0, 0, 0, 0, 0, numbers[i]};
+        const struct kvr_frame frames[] = {{(const uint8_t *)topics[i], strlen(topics[i])},
+            {number, 8},
+            {(const uint8_t *)"\x93\x01\x91\x91\xb0"
+                              "AllBlocksCleared\x00",
+                22}};
+        assert_int_equal(kvr_kv_stream_take(stream, frames, 3, false, 0, NULL), KVR_OK);
+    }
+    assert_int_equal(kvr_kv_stream_counts(stream)->restarts, 0);
+    assert_int_equal(kvr_kv_stream_counts(stream)->gaps, 0);
+    const char *text = kvr_buffer_text(&writer.buffer);
+    size_t a = 0, b = 0, other = 0;
+    for (const char *at = text; (at = strstr(at, "\"worker\":\"")); at++) {
+        a += strncmp(at + 10, "a\"", 2) == 0;
+        b += strncmp(at + 10, "b\"", 2) == 0;
+        other += strncmp(at + 10, "w0\"", 3) == 0;
+    }
+    assert_int_equal(a, 4); /* one for the join, three of its own */
+    assert_int_equal(b, 3);
+    assert_int_equal(other, 5);
+    kvr_kv_stream_destroy(stream);
+    kvr_kv_memory_release(&memory);
+    kvr_buffer_release(&writer.buffer);
+    assert_int_equal(memory.used, 0);
+}
+
 /* ---- what people write ---- */
 
 static void specs(void **state)
@@ -517,6 +561,7 @@ int main(void)
         cmocka_unit_test(a_request_that_is_not_answered),
         cmocka_unit_test(an_unknown_parent_asks_for_everything),
         cmocka_unit_test(ranks_are_workers),
+        cmocka_unit_test(pods_are_workers),
         cmocka_unit_test(specs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
