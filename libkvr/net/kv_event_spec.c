@@ -71,7 +71,7 @@ enum kvr_status kvr_kv_spec_read(
         return KVR_OK;
     kvr_kv_spec_release(spec);
     return kvr_error_set(error, KVR_BAD_USAGE, "'%s' is not %s", text,
-        endpoint ? "NAME=tcp://HOST:PORT[,replay=tcp://HOST:PORT]" : "[NAME=]FILE[,replay=FILE]");
+        endpoint ? "[NAME=]tcp://HOST:PORT[,replay=tcp://HOST:PORT]" : "[NAME=]FILE[,replay=FILE]");
 }
 
 struct kvr_text kvr_kv_topic_pod(struct kvr_text topic)

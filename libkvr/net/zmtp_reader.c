@@ -68,19 +68,19 @@ enum kvr_zmtp_piece kvr_zmtp_reader_next(
     struct kvr_zmtp_reader *reader, struct kvr_frame *frames, size_t *count, const char **why)
 {
     for (;;) {
-        const uint8_t *at = (const uint8_t *)reader->bytes.data + reader->at;
         size_t left = reader->bytes.length - reader->at, header = 2;
-        if (left < 2)
-            return left && *at & ~(MORE | LONG | COMMAND) ? broken(why, "no frame of ZMTP")
-                                                          : KVR_ZMTP_MORE;
+        if (!left)
+            return KVR_ZMTP_MORE;
+        const uint8_t *at = (const uint8_t *)reader->bytes.data + reader->at;
         uint8_t flags = *at;
-        uint64_t size = at[1];
         if (flags & ~(MORE | LONG | COMMAND) || (flags & COMMAND && flags & MORE))
             return broken(why, "no frame of ZMTP");
-        if (flags & LONG) {
+        if (flags & LONG)
             header = 9;
-            if (left < header)
-                return KVR_ZMTP_MORE;
+        if (left < header)
+            return KVR_ZMTP_MORE;
+        uint64_t size = at[1];
+        if (flags & LONG) {
             memcpy(&size, at + 1, sizeof size);
             size = be64toh(size);
         }
