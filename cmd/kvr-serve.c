@@ -14,11 +14,11 @@
 #include <string.h>
 
 struct settings {
-    const char *listen, *workers, *session, *log, *key_file, *health_path;
+    const char *listen, *workers, *session, *log, *key_file, *health_path, *events;
     const char *policy, *model, *gpu, *cost_file, *tokenizer, *template_file, *by_model;
     struct kvr_capacity capacity;
     uint64_t block_size, seed, max_body, max_buffered, max_in_flight, max_connections, retries;
-    double decision_ms, connect_ms, timeout_ms, client_ms, health_ms, grace_ms;
+    double decision_ms, connect_ms, timeout_ms, client_ms, health_ms, scrape_ms, grace_ms;
     double slo_ttft_ms, ttl_ms;
     bool log_prompts, no_tokens, escape;
 };
@@ -71,6 +71,14 @@ static const struct kvr_option worker_options[] = {
     {0, "health-every", KVR_OPTION_TIME_MS, AT(health_ms), "TIME",
         "asks each worker for its health so often; 0: never", "5s", NULL},
     {0, "health-path", KVR_OPTION_TEXT, AT(health_path), "PATH", "where", "/health", NULL},
+    {0, "scrape-every", KVR_OPTION_TIME_MS, AT(scrape_ms), "TIME",
+        "reads each worker's /metrics so often and tells the decision its load: what others than "
+        "this front end send it; 0: never",
+        "0", NULL},
+    {0, "events", KVR_OPTION_TEXT, AT(events), "ARGUMENTS",
+        "runs kvr-events with these, as 'w0=tcp://10.0.0.1:5557,model=m -q': the decision learns "
+        "what workers hold from their own events",
+        NULL, NULL},
     {0},
 };
 
@@ -184,6 +192,8 @@ static enum kvr_status check(
     if (!settings->max_connections || !settings->max_in_flight || settings->retries > 100)
         return kvr_error_set(error, KVR_BAD_USAGE,
             "--max-connections and --max-requests are 1 or more, --retries at most 100");
+    if (settings->scrape_ms > 0 && settings->scrape_ms < 10)
+        return kvr_error_set(error, KVR_BAD_USAGE, "--scrape-every is 10ms or more, or 0");
     if (settings->health_path[0] != '/')
         return kvr_error_set(error, KVR_BAD_USAGE, "--health-path is a path");
     return KVR_OK;
@@ -250,6 +260,8 @@ int main(int argc, char **argv)
             .answer_timeout_ms = settings.timeout_ms,
             .client_timeout_ms = settings.client_ms,
             .health_every_ms = settings.health_ms,
+            .scrape_every_ms = settings.scrape_ms,
+            .events = settings.events,
             .retries = settings.retries,
             .max_body_bytes = settings.max_body,
             .max_buffered_bytes = settings.max_buffered,

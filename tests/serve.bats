@@ -480,6 +480,106 @@ END
     assert_equal "$(ask "$second")" '200 b cache-match'
 }
 
+@test "embeddings and responses are routed by what they ask, in each form" {
+    mock a
+    mock b
+    serve port -w "a=http://127.0.0.1:$a,b=http://127.0.0.1:$b" --log log
+    text='The quick brown fox jumps over the lazy dog, again and again, until it is tired of it.'
+    other='Far away, behind the mountains of words, live the blind texts, quite alone and content.'
+    answer() { # PATH BODY: twice; the worker and the reason of the second
+        for _ in 1 2; do
+            curl -s -m 60 -o /dev/null -w '%{http_code} %header{x-kvr-reason}\n' -d "$2" "http://127.0.0.1:$port$1" >got
+        done
+        cat got
+    }
+    assert_equal "$(answer /v1/embeddings '{"model":"e","input":"'"$text"'"}')" '200 cache-match'
+    tokens=$(seq -s, 1000 1040)
+    assert_equal "$(answer /v1/embeddings '{"model":"e","input":['"$tokens"']}')" '200 cache-match'
+    assert_equal "$(answer /v1/responses '{"model":"r","input":"'"$text"'"}')" '200 cache-match'
+    assert_equal "$(answer /v1/responses '{"model":"r","input":[{"role":"user","content":"'"$other"'"}]}')" '200 cache-match'
+    assert_equal "$(answer /v1/completions '{"model":"c","prompt":['"$tokens"']}')" '200 cache-match'
+    assert_equal "$(answer /generate '{"text":"'"$other"'"}')" '200 cache-match'
+    # several prompts at once have no one prefix: they go where there is room
+    assert_equal "$(answer /v1/embeddings '{"model":"e","input":["a","b"]}')" '200 load-fallback'
+    wait_for '[ "$(wc -l <log)" = 14 ]'
+    assert_equal "$(jq -s 'map(.input_length) | .[2] == 41 and .[8] == 41 and .[0] > 16' log)" true
+}
+
+@test "SIGTERM under load: what was accepted is answered, nothing is cut" {
+    mock a --gap 1 --tokens 4
+    serve port -w "a=http://127.0.0.1:$a" --log log
+    # each client asks until the port is closed to it; an answer that began has its end
+    for i in 1 2 3 4 5 6; do
+        (while curl -s -m 60 -d "$STREAM" "http://127.0.0.1:$port/v1/chat/completions" >part.$i; do
+            grep -q DONE part.$i || echo cut >>cut
+            echo done >>finished.$i
+        done
+        echo $? >last.$i) &
+    done
+    for i in 1 2 3 4 5 6; do wait_for "[ -s finished.$i ]"; done
+    kill "$SERVE_PID"
+    status=0
+    wait "$SERVE_PID" || status=$?
+    wait_for '[ "$(cat last.* | wc -l)" = 6 ]'
+    assert [ ! -e cut ]
+    assert_equal "$status" 143
+    # one line a request that was answered, and none of them failed
+    assert_equal "$(jq -s 'map(.response.status) | unique' -c log)" '[200]'
+    assert_equal "$(jq -s 'map(select(.response.error)) | length' log)" 0
+    assert_equal "$(wc -l <log)" "$(cat finished.* | wc -l)"
+}
+
+@test "--scrape-every: load that others bring is seen" {
+    mock a --hold
+    mock b
+    serve port -w "a=http://127.0.0.1:$a,b=http://127.0.0.1:$b" --policy least-loaded --scrape-every 50ms
+    for _ in 1 2; do curl -s -o /dev/null -d "$CHAT" "http://127.0.0.1:$a/v1/chat/completions" & done
+    wait_for "[ \"\$(count $a generations)\" = 2 ]"
+    loads=$(metric "$port" kvr_loads_total)
+    wait_for "[ \"\$(metric $port kvr_loads_total)\" -ge $((loads + 4)) ]"
+    for _ in 1 2 3; do assert_regex "$(ask "$port")" '^200 b'; done
+    release "$a"
+    run kvr-serve -w "http://127.0.0.1:$a" --scrape-every 1ms
+    assert_failure 2
+}
+
+# events_of WORKER: publishes that it holds CHAT's blocks, as its engine would, to one who listens.
+events_of() {
+    jq -c . <<<"$CHAT" | kvr-tokenize -q --ids -b 16 | jq -c --arg worker "$1" '{event: "stored",
+        worker: $worker, model, hash_ids, token_ids: .token_ids[:16 * (.hash_ids | length)], block_size}' |
+        timeout 100 kvr-events -q --publish "ipc://$PWD/pub" --wait 1 --linger 60s 3>&- &
+    echo $! >>pids
+}
+
+@test "--events: kvr-events is run, and what a worker says it holds is matched" {
+    mock a
+    mock b
+    workers="a=http://127.0.0.1:$a,b=http://127.0.0.1:$b"
+    events_of b
+    serve port -w "$workers" --events "-q b=ipc://$PWD/pub,model=m"
+    wait_for "[ \"\$(metric $port kvr_merged_lines_total)\" -ge 2 ]" # cleared, stored
+    assert_equal "$(ask "$port")" '200 b cache-match'
+    # it ends with kvr-serve, and is started again when it ends alone
+    child=$(pgrep -P "$SERVE_PID")
+    kill -9 "$child"
+    wait_for "pgrep -P $SERVE_PID | grep -vx $child"
+    child=$(pgrep -P "$SERVE_PID")
+    assert_regex "$(ask "$port")" '^200'
+    kill "$SERVE_PID"
+    wait_for "! kill -0 $SERVE_PID"
+    wait_for "! kill -0 $child"
+}
+
+@test "--events before a pipeline" {
+    mock a
+    mock b
+    events_of b
+    serve port -w "a=http://127.0.0.1:$a,b=http://127.0.0.1:$b" --events "-q b=ipc://$PWD/pub,model=m" \
+        --decision-timeout 20s -- 'kvr-tokenize -b 16 | kvr-match -b 16 | kvr-route --policy cost'
+    wait_for "[ \"\$(metric $port kvr_merged_lines_total)\" -ge 2 ]"
+    assert_equal "$(ask "$port")" '200 b cache-match'
+}
+
 @test "metrics are Prometheus' and count what happened" {
     mock a
     serve port -w "a=http://127.0.0.1:$a"
@@ -593,10 +693,9 @@ pipeline() {
     tail -n +1 -F --pid="$SERVE_PID" log 2>/dev/null 3>&- |
         while read -r line; do redis-cli -p "$redis" xadd placements '*' line "$line"; done >/dev/null 3>&- &
     (last=0; while kill -0 "$SERVE_PID"; do
-        redis-cli -p "$redis" --json xread block 100 streams placements $last >read 2>/dev/null
-        jq -r '.placements[]? | .[1][1]' read 2>/dev/null
-        next=$(jq -r '.placements[-1]?[0] // empty' read 2>/dev/null)
-        last=${next:-$last}
+        lines=$(redis-cli -p "$redis" --json xread block 100 streams placements "$last")
+        jq -r '.placements[]? | .[1][1]' <<<"$lines"
+        last=$(jq -r --arg last "$last" '.placements[-1]?[0] // $last' <<<"$lines")
     done >others 2>/dev/null) 3>&- &
     serve second -w "$workers" -m others
     curl -s -o /dev/null -X POST "http://127.0.0.1:$first/kvr/workers/a/drain"

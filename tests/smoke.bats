@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# kvr-smoke: a good worker passes, each fault is found.
+# kvr-smoke: a good worker passes, each fault is found. On real engines: real.bats.
 
 load helper
 load http
@@ -51,21 +51,4 @@ teardown() {
     assert_failure 2
     run kvr-smoke -h
     assert_success
-}
-
-# The real engine needs PyPI: KVR_REAL_WORKER=1, or tests/real_worker.
-@test "the real llama.cpp worker, alone and through kvr-serve" {
-    [ "${KVR_REAL_WORKER:-}" ] || skip "KVR_REAL_WORKER=1 asks for it"
-    need_shared worker/ci_worker.sh
-    folder=${KVR_REAL_WORKER_DIR:-$REPO/build/real-worker}
-    PORT=18480 "$SHARED/worker/ci_worker.sh" "$folder" >/dev/null 2>&1 3>&-
-    cat "$folder/worker-18480.pid" >>pids
-    run kvr-smoke http://127.0.0.1:18480
-    echo "$output"
-    assert_success
-    serve port -w "a=http://127.0.0.1:18480" -t "$SHARED/tokenizers/mistral_v0_1.tokenizer.json.gz"
-    body='{"model":"kvr-tiny","max_tokens":4,"messages":[{"role":"user","content":"'$(seq -s ' ' 300)'"}]}'
-    curl -s -m 60 -d "$body" "http://127.0.0.1:$port/v1/chat/completions" >one
-    curl -s -m 60 -d "$body" "http://127.0.0.1:$port/v1/chat/completions" >two
-    assert_equal "$(jq '.usage.prompt_tokens_details.cached_tokens > 500' two)" true
 }

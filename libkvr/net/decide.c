@@ -7,9 +7,7 @@
 struct kvr_decider {
     struct kvr_desk *desk;
     struct kvr_annotator *annotator;
-    /* readers of lines; the desk's own matcher and fleet are not asked about text */
-    struct kvr_matcher *matcher;
-    struct kvr_fleet fleet;
+    struct kvr_fleet fleet; /* of the reader; the desk's own is not asked about text */
     struct kvr_route_reader reader;
     struct kvr_line line;
     struct kvr_buffer annotated, scratch;
@@ -19,7 +17,6 @@ enum kvr_status kvr_decider_create(
     struct kvr_decider **out, const struct kvr_decider_options *options, struct kvr_error *error)
 {
     struct kvr_decider *decider = calloc(1, sizeof *decider);
-    struct kvr_match_options match = {.block_size = options->desk.match.block_size};
 
     if (!decider)
         return kvr_error_memory(error);
@@ -28,8 +25,6 @@ enum kvr_status kvr_decider_create(
         .block_tokens = options->desk.match.block_size,
         .reads_blocks = true};
     enum kvr_status status = kvr_desk_create(&options->desk, &decider->desk, error);
-    if (status == KVR_OK)
-        status = kvr_matcher_create(&decider->matcher, &match, error);
     if (status == KVR_OK)
         status = kvr_line_init(&decider->line, error);
     if (status == KVR_OK && options->models)
@@ -49,7 +44,6 @@ void kvr_decider_destroy(struct kvr_decider *decider)
         return;
     kvr_desk_destroy(decider->desk);
     kvr_annotator_destroy(decider->annotator);
-    kvr_matcher_destroy(decider->matcher);
     kvr_route_reader_release(&decider->reader);
     kvr_fleet_release(&decider->fleet);
     if (decider->line.structure)
@@ -75,7 +69,8 @@ static enum kvr_status read_request(
     struct kvr_match_request match;
     struct kvr_route_request route;
 
-    enum kvr_status status = kvr_match_read(decider->matcher, &decider->line, &match, error);
+    enum kvr_status status =
+        kvr_match_read(kvr_desk_matcher(decider->desk), &decider->line, &match, error);
     if (status == KVR_OK)
         status = kvr_route_read(&decider->reader, &decider->line, &route, error);
     if (status != KVR_OK)

@@ -165,6 +165,9 @@ void kvr_gauges_write(const struct kvr_gauges *gauges, struct kvr_buffer *out)
             (double)gauges->bad_requests},
         {"kvr_log_lines_lost_total", "Lines that the access log could not take.",
             (double)gauges->log_lost},
+        {"kvr_merged_lines_lost_total", "Lines of others that a full pipeline could not take.",
+            (double)gauges->merged_lost},
+        {"kvr_loads_total", "Loads read from workers' metrics.", (double)gauges->loads},
     };
 
     write_rows(gauges, out);

@@ -26,7 +26,7 @@ struct kvr_gauges {
     size_t count, capacity;
     struct kvr_histogram match_tokens;
     uint64_t decisions, decision_timeouts, fallbacks, retries, rejected, unavailable;
-    uint64_t client_gone, bad_requests, log_lost;
+    uint64_t client_gone, bad_requests, log_lost, merged_lost, loads;
     double decision_ms;
 };
 

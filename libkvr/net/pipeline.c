@@ -371,6 +371,8 @@ void kvr_pipe_destroy(struct kvr_pipe *pipeline)
     kvr_pipe_flush(pipeline);
     kvr_reactor_close(pipeline->reactor, &pipeline->to);
     kvr_reactor_close(pipeline->reactor, &pipeline->loop);
+    if (pipeline->pid && pipeline->options.terminates)
+        kill(-pipeline->pid, SIGTERM);
     siginfo_t info = {0};
     while (pipeline->pid && patience--) {
         if (waitid(P_PID, (id_t)pipeline->pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||

@@ -21,6 +21,7 @@ struct kvr_pipe;
 
 struct kvr_pipe_options {
     const char *command;
+    bool terminates; /* it does not end with its input: at the end it gets SIGTERM */
     void (*begun)(void *context);
     /* A line of its output that is no event; valid during the call. False: nonsense. */
     bool (*answered)(void *context, const char *text, size_t length);

@@ -166,11 +166,15 @@ static enum kvr_status begin(struct kvr_serve *serve, struct kvr_error *error)
     if (status == KVR_OK && !serve->options.decider)
         status = serve_begin_pipeline(serve, error);
     if (status == KVR_OK)
-        status = fleet_open_merged(serve, error);
+        status = feeds_open(serve, error);
     if (status == KVR_OK && serve->options.health_every_ms > 0) {
         serve->health_timer.due = fleet_check_health;
         kvr_reactor_set(&serve->reactor, &serve->health_timer,
             serve->reactor.now_ms + serve->options.health_every_ms);
+    }
+    if (status == KVR_OK && serve->options.scrape_every_ms > 0) {
+        serve->scrape_timer.due = fleet_scrape;
+        kvr_reactor_set(&serve->reactor, &serve->scrape_timer, serve->reactor.now_ms);
     }
     return status == KVR_OK ? start_listening(serve, error) : status;
 }
@@ -208,6 +212,7 @@ void kvr_serve_destroy(struct kvr_serve *serve)
     serve->pipeline = NULL;
     admin_release(serve);
     fleet_release(serve);
+    feeds_release(serve);
     while (serve->spare) {
         struct call *call = serve->spare;
         serve->spare = call->next;

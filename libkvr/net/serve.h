@@ -11,8 +11,9 @@
  * (libmicrohttpd does not watch a suspended connection), messages that two readers could read
  * differently are refused (net/http.h), and a request costs a few system calls and little else.
  *
- * Memory: a connection that waits holds a quarter of a kilobyte, no buffers. Bodies are bounded one by one and
- * together. A client that reads slowly holds its worker's stream back; it never gathers in here.
+ * Memory: a connection that waits holds a quarter of a kilobyte, no buffers. Bodies are bounded one
+ * by one and together. A client that reads slowly holds its worker's stream back; it never gathers
+ * in here.
  */
 #ifndef KVR_NET_SERVE_H
 #define KVR_NET_SERVE_H
@@ -26,6 +27,7 @@ struct kvr_serve_options {
     const char *listen;  /* HOST:PORT, [v6]:PORT, or PORT on loopback */
     const char *workers; /* URL,NAME=URL,… or a file of worker lines, read again by reload() */
     const struct kvr_text_list *merged; /* -m: lines for the decision */
+    const char *events;                 /* arguments of kvr-events, NULL: it is not run */
     struct kvr_decider *decider;        /* in process; or, where NULL, */
     const char *command;                /* the pipeline */
     const char *session;                /* header:NAME, cookie:NAME, or an expression on the body */
@@ -35,6 +37,7 @@ struct kvr_serve_options {
     const char *health_path;
     double decision_timeout_ms, connect_timeout_ms, answer_timeout_ms, client_timeout_ms;
     double health_every_ms; /* 0: no health checks */
+    double scrape_every_ms; /* 0: workers are not asked for their metrics */
     uint64_t retries, max_body_bytes, max_buffered_bytes, max_in_flight, max_connections;
     /* told what a person should know; NULL: nobody */
     void (*say)(void *context, bool warning, const char *text);

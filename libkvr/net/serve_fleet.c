@@ -1,6 +1,6 @@
 /*
- * The fleet: workers from -w and from the interface, their health, and what the decision is told of
- * them and of what comes with -m.
+ * The fleet: workers from -w and from the interface, their health and load, and what the decision
+ * is told of them. What others tell of them is in serve_feeds.c.
  *
  * Health. Every so often each worker is asked for its health path; a status below 500 is health (an
  * engine without such a path is no sick one). Two failures in a row make it down, one success up.
@@ -10,19 +10,21 @@
 #include "net/serve_private.h"
 
 #include "base/clock.h"
+#include "stat/series.h"
 
-#include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { HEALTH_TIMEOUT_MS = 2000, MERGE_LOOK_MS = 50, MERGE_LINES = 1000 };
+enum { PROBE_TIMEOUT_MS = 2000, PAGE_BYTES = 16 << 20 };
 
-/* One health check. */
+/* One health check, or one look at a worker's metrics. */
 struct probe {
     struct kvr_exchange exchange; /* first */
     struct kvr_serve *serve;
     struct kvr_backend *backend;
-    struct kvr_buffer head;
+    struct kvr_buffer head, page; /* the page only of metrics */
+    bool scrapes;
     unsigned status;
     struct probe *next;
 };
@@ -167,7 +169,47 @@ enum kvr_status fleet_load(struct kvr_serve *serve, struct kvr_error *error)
     return status;
 }
 
-/* ---- health ---- */
+/* ---- health, and what workers say of their load ---- */
+
+static void write_number(struct kvr_buffer *out, const char *name, double number)
+{
+    if (!isfinite(number))
+        return;
+    kvr_line_add(out, name);
+    kvr_json_write_double(out, number);
+}
+
+/* A load line of what its page says, whatever engine it is. */
+static void tell_load(struct kvr_serve *serve, const struct probe *probe)
+{
+    struct kvr_buffer *out = &serve->done;
+    struct kvr_engine_series now;
+
+    if (probe->status != 200 || !probe->page.length ||
+        !kvr_series_read(probe->page.data, probe->page.length, &now))
+        return;
+    kvr_buffer_clear(out);
+    kvr_buffer_append_text(out, "{\"event\":\"load\",\"timestamp\":");
+    kvr_json_write_fixed(out, kvr_clock_wall_ms(), 0);
+    kvr_buffer_append_text(out, ",\"worker\":");
+    kvr_json_write_string(out, probe->backend->name, strlen(probe->backend->name));
+    write_number(out, "waiting", now.waiting);
+    write_number(out, "running", now.running);
+    write_number(out, "kv_usage", now.kv_usage);
+    kvr_buffer_append_byte(out, '}');
+    if (out->failed)
+        return;
+    serve->gauges.loads++;
+    fleet_tell_line(serve, out->data, out->length);
+}
+
+static void free_probe(struct probe *probe)
+{
+    kvr_exchange_release(&probe->exchange);
+    kvr_buffer_release(&probe->head);
+    kvr_buffer_release(&probe->page);
+    kvr_reactor_discard(&probe->serve->reactor, probe);
+}
 
 static void end_probe(struct probe *probe, bool healthy)
 {
@@ -178,11 +220,11 @@ static void end_probe(struct probe *probe, bool healthy)
         at = &(*at)->next;
     if (*at)
         *at = probe->next;
-    if (!probe->backend->gone)
+    if (!probe->backend->gone && probe->scrapes)
+        tell_load(serve, probe);
+    else if (!probe->backend->gone)
         kvr_backend_health(&serve->upstream, probe->backend, healthy);
-    kvr_exchange_release(&probe->exchange);
-    kvr_buffer_release(&probe->head);
-    kvr_reactor_discard(&serve->reactor, probe);
+    free_probe(probe);
 }
 
 static void probe_headed(struct kvr_exchange *exchange)
@@ -192,7 +234,10 @@ static void probe_headed(struct kvr_exchange *exchange)
 
 static void probe_came(struct kvr_exchange *exchange, const char *bytes, size_t length)
 {
-    (void)exchange, (void)bytes, (void)length;
+    struct probe *probe = (struct probe *)exchange;
+
+    if (probe->scrapes && probe->page.length + length <= PAGE_BYTES)
+        kvr_buffer_append(&probe->page, bytes, length);
 }
 
 static void probe_ended(struct kvr_exchange *exchange)
@@ -204,26 +249,30 @@ static void probe_ended(struct kvr_exchange *exchange)
 
 static void probe_failed(struct kvr_exchange *exchange, enum kvr_exchange_failure failure)
 {
+    struct probe *probe = (struct probe *)exchange;
+
     (void)failure;
-    end_probe((struct probe *)exchange, false);
+    probe->status = 0;
+    end_probe(probe, false);
 }
 
-static void start_probe(struct kvr_serve *serve, struct kvr_backend *backend)
+static void start_probe(struct kvr_serve *serve, struct kvr_backend *backend, bool scrapes)
 {
     struct probe *probe = calloc(1, sizeof *probe);
 
     if (!probe)
         return;
     kvr_buffer_append_format(&probe->head, "GET %s%s HTTP/1.1\r\nHost: %s\r\n\r\n", backend->prefix,
-        serve->options.health_path, backend->host);
+        scrapes ? "/metrics" : serve->options.health_path, backend->host);
     probe->serve = serve;
     probe->backend = backend;
+    probe->scrapes = scrapes;
     probe->next = serve->probes;
     serve->probes = probe;
     struct kvr_exchange *exchange = &probe->exchange;
     exchange->head_bytes = probe->head.data;
     exchange->head_length = probe->head.length;
-    exchange->answer_timeout_ms = HEALTH_TIMEOUT_MS;
+    exchange->answer_timeout_ms = PROBE_TIMEOUT_MS;
     exchange->headed = probe_headed;
     exchange->came = probe_came;
     exchange->ended = probe_ended;
@@ -231,20 +280,36 @@ static void start_probe(struct kvr_serve *serve, struct kvr_backend *backend)
     kvr_exchange_start(&serve->upstream, exchange, backend);
 }
 
+/* Asks every worker that has not yet to answer the same question. */
+static void probe_all(struct kvr_serve *serve, bool scrapes)
+{
+    for (size_t i = 0; i < serve->upstream.count; i++) {
+        struct kvr_backend *backend = serve->upstream.backends[i];
+        bool asked = backend->gone || backend->state == KVR_WORKER_DOWN ||
+                     (scrapes && !kvr_backend_usable(&serve->upstream, backend));
+        for (struct probe *probe = serve->probes; probe && !asked; probe = probe->next)
+            asked = probe->backend == backend && probe->scrapes == scrapes;
+        if (!asked)
+            start_probe(serve, backend, scrapes);
+    }
+}
+
 void fleet_check_health(struct kvr_timer *timer)
 {
     struct kvr_serve *serve =
         (struct kvr_serve *)((char *)timer - offsetof(struct kvr_serve, health_timer));
 
-    for (size_t i = 0; i < serve->upstream.count; i++) {
-        struct kvr_backend *backend = serve->upstream.backends[i];
-        bool asked = backend->gone || backend->state == KVR_WORKER_DOWN;
-        for (struct probe *probe = serve->probes; probe && !asked; probe = probe->next)
-            asked = probe->backend == backend;
-        if (!asked)
-            start_probe(serve, backend);
-    }
+    probe_all(serve, false);
     kvr_reactor_set(&serve->reactor, timer, serve->reactor.now_ms + serve->options.health_every_ms);
+}
+
+void fleet_scrape(struct kvr_timer *timer)
+{
+    struct kvr_serve *serve =
+        (struct kvr_serve *)((char *)timer - offsetof(struct kvr_serve, scrape_timer));
+
+    probe_all(serve, true);
+    kvr_reactor_set(&serve->reactor, timer, serve->reactor.now_ms + serve->options.scrape_every_ms);
 }
 
 void fleet_release(struct kvr_serve *serve)
@@ -252,95 +317,6 @@ void fleet_release(struct kvr_serve *serve)
     while (serve->probes) {
         struct probe *probe = serve->probes;
         serve->probes = probe->next;
-        kvr_exchange_release(&probe->exchange);
-        kvr_buffer_release(&probe->head);
-        kvr_reactor_discard(&serve->reactor, probe);
+        free_probe(probe);
     }
-    for (size_t i = 0; i < serve->merged_count; i++)
-        if (serve->merged[i].input.descriptor >= 0)
-            kvr_input_close(&serve->merged[i].input);
-    free(serve->merged);
-}
-
-/* ---- -m: what others tell ---- */
-
-static void take_merged_line(struct kvr_serve *serve, const struct kvr_source_line *line)
-{
-    struct kvr_error error;
-
-    if (!line->text || !line->length)
-        return;
-    serve->merged_lines++;
-    struct kvr_source_line source = *line;
-    if (kvr_line_parse(&serve->line, &source, &error) != KVR_OK) {
-        serve_say(serve, true, "%s:%lu: %s", line->file, (unsigned long)line->number, error.text);
-        return;
-    }
-    if (serve->pipeline && !kvr_line_is_event(&serve->line))
-        kvr_pipe_loop(serve->pipeline, line->text, line->length);
-    else if (serve->pipeline)
-        kvr_pipe_tell(serve->pipeline, line->text, line->length);
-    else if (serve->options.decider &&
-             kvr_decider_tell(serve->options.decider, line->text, line->length, &error) != KVR_OK)
-        serve_say(serve, true, "%s:%lu: %s", line->file, (unsigned long)line->number, error.text);
-}
-
-/* Whatever is there, in bounded portions; a FIFO whose writers left is opened for the next ones, a
- * file that grows is followed. */
-static void look_at_merged(struct kvr_timer *timer)
-{
-    struct kvr_serve *serve =
-        (struct kvr_serve *)((char *)timer - offsetof(struct kvr_serve, merge_timer));
-    struct kvr_source_line line;
-    struct kvr_error error;
-
-    for (size_t i = 0; i < serve->merged_count; i++) {
-        struct kvr_input *input = &serve->merged[i].input;
-        const char *name = serve->options.merged->items[i];
-        if (input->descriptor < 0 && kvr_input_open(input, name, true, &error) != KVR_OK) {
-            input->descriptor = -1;
-            continue;
-        }
-        for (int lines = 0; lines < MERGE_LINES;) {
-            if (kvr_input_line(input, 64 << 20, &line)) {
-                take_merged_line(serve, &line);
-                lines++;
-                continue;
-            }
-            size_t had = input->end - input->start;
-            if (input->ended || kvr_input_fill(input, 64 << 20, &error) != KVR_OK ||
-                input->end - input->start == had)
-                break;
-        }
-        if (input->ended && input->fifo) {
-            kvr_input_close(input);
-            input->descriptor = -1;
-        }
-    }
-    kvr_reactor_set(&serve->reactor, timer, serve->reactor.now_ms + MERGE_LOOK_MS);
-}
-
-enum kvr_status fleet_open_merged(struct kvr_serve *serve, struct kvr_error *error)
-{
-    const struct kvr_text_list *list = serve->options.merged;
-
-    if (!list || !list->count)
-        return KVR_OK;
-    serve->merged = calloc(list->count, sizeof *serve->merged);
-    if (!serve->merged)
-        return kvr_error_memory(error);
-    serve->merged_count = list->count;
-    for (size_t i = 0; i < list->count; i++)
-        serve->merged[i].input.descriptor = -1;
-    for (size_t i = 0; i < list->count; i++) {
-        enum kvr_status status =
-            kvr_input_open(&serve->merged[i].input, list->items[i], true, error);
-        if (status != KVR_OK) {
-            serve->merged[i].input.descriptor = -1;
-            return status;
-        }
-    }
-    serve->merge_timer.due = look_at_merged;
-    kvr_reactor_set(&serve->reactor, &serve->merge_timer, serve->reactor.now_ms);
-    return KVR_OK;
 }

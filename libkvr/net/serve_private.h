@@ -92,7 +92,7 @@ struct kvr_serve {
     struct kvr_reactor reactor;
     struct kvr_upstream upstream;
     struct kvr_watch listener;
-    struct kvr_timer health_timer, merge_timer;
+    struct kvr_timer health_timer, scrape_timer, merge_timer;
     unsigned port;
     bool draining;
     struct guest *guests;
@@ -119,7 +119,9 @@ struct kvr_serve {
     struct kvr_u64_map deciding; /* number → struct call *, for the pipeline */
     struct merged_input *merged;
     size_t merged_count;
-    uint64_t merged_lines;
+    uint64_t merged_lines, event_lines;
+    struct kvr_pipe *events; /* kvr-events */
+    char *events_command;
     struct probe *probes;
     struct question *questions; /* for models, under way */
 };
@@ -185,7 +187,11 @@ void fleet_tell(struct kvr_serve *serve, struct kvr_backend *backend);
 void fleet_tell_all(struct kvr_serve *serve);
 void fleet_tell_line(struct kvr_serve *serve, const char *text, size_t length);
 void fleet_check_health(struct kvr_timer *timer);
+void fleet_scrape(struct kvr_timer *timer);
 void fleet_release(struct kvr_serve *serve);
-enum kvr_status fleet_open_merged(struct kvr_serve *serve, struct kvr_error *error);
+
+/* serve_feeds.c: -m and --events */
+enum kvr_status feeds_open(struct kvr_serve *serve, struct kvr_error *error);
+void feeds_release(struct kvr_serve *serve);
 
 #endif

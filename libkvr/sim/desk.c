@@ -64,6 +64,11 @@ const struct kvr_fleet *kvr_desk_fleet(const struct kvr_desk *desk)
     return desk->reader.fleet;
 }
 
+struct kvr_matcher *kvr_desk_matcher(struct kvr_desk *desk)
+{
+    return desk->matcher;
+}
+
 static bool room(uint32_t **table, size_t *size, uint32_t at)
 {
     size_t old = *size;

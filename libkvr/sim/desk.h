@@ -79,4 +79,8 @@ enum kvr_status kvr_desk_event(
 
 const struct kvr_fleet *kvr_desk_fleet(const struct kvr_desk *desk);
 
+/* Reads lines for it: each index has namespaces of its own (a secret seed), so that a request of
+ * another matcher's would match nothing that this one knows. */
+struct kvr_matcher *kvr_desk_matcher(struct kvr_desk *desk);
+
 #endif

@@ -371,7 +371,8 @@ static void answer(struct connection *connection, const char *head, const char *
     path = path ? path + 1 : "";
     if (path_is(path, "/v1/chat/completions")) {
         generate(connection, body, length, true);
-    } else if (path_is(path, "/v1/completions") || path_is(path, "/generate")) {
+    } else if (path_is(path, "/v1/completions") || path_is(path, "/generate") ||
+               path_is(path, "/v1/responses") || path_is(path, "/v1/embeddings")) {
         generate(connection, body, length, false);
     } else if (path_is(path, "/v1/models")) {
         snprintf(text, sizeof text,
@@ -388,12 +389,15 @@ static void answer(struct connection *connection, const char *head, const char *
         hold(path_is(path, "/hold"));
         reply(connection, 200, "application/json", "{}");
     } else if (path_is(path, "/metrics")) {
+        unsigned running = 0;
+        for (const struct connection *at = generating; at; at = at->next)
+            running++;
         snprintf(text, sizeof text,
-            "# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running 0\n"
+            "# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running %u\n"
             "# TYPE vllm:num_requests_waiting gauge\nvllm:num_requests_waiting 0\n"
             "# TYPE vllm:prefix_cache_queries_total counter\nvllm:prefix_cache_queries_total %lu\n"
             "# TYPE vllm:prefix_cache_hits_total counter\nvllm:prefix_cache_hits_total %lu\n",
-            counts.prompt_tokens, counts.cached_tokens);
+            running, counts.prompt_tokens, counts.cached_tokens);
         reply(connection, 200, "text/plain", text);
     } else if (path_is(path, "/echo")) {
         size_t head_length = (size_t)(body - head);
