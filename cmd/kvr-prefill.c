@@ -109,6 +109,8 @@ static enum kvr_status start_runner(struct prefill *prefill, struct kvr_error *e
 
     if (settings->page_size == 0 || settings->page_size > 1 << 20)
         return kvr_error_set(error, KVR_BAD_USAGE, "--page-size is out of range");
+    if (settings->gpus == 0 || settings->gpus > GPUS_MOST)
+        return kvr_error_set(error, KVR_BAD_USAGE, "--tp is out of range");
     if (threads > 1024 || settings->repeats == 0 || settings->repeats > 1000)
         return kvr_error_set(error, KVR_BAD_USAGE, "--threads or --repeats is out of range");
     enum kvr_status status = choose_model(prefill, error);
@@ -121,13 +123,21 @@ static enum kvr_status start_runner(struct prefill *prefill, struct kvr_error *e
         status = choose_backend(prefill, prefill->file ? "cpu" : settings->backend, error);
     if (status != KVR_OK)
         return status;
+    if (bench->backend == &kvr_cpu_backend && (settings->gpus > 1 || settings->fp8))
+        return kvr_error_set(error, KVR_BAD_USAGE, "--tp and --fp8 are for --backend cuda");
     bench->pages = (uint32_t)pages;
     bench->page_tokens = (uint32_t)settings->page_size;
     bench->repeats = (uint32_t)settings->repeats;
     bench->directory = settings->directory;
     bench->seed = settings->seed;
-    struct kvr_backend_options options = {
-        bench->shape, settings->seed, bench->page_tokens, bench->pages, (uint32_t)threads};
+    struct kvr_backend_options options = {.shape = bench->shape,
+        .seed = settings->seed,
+        .page_tokens = bench->page_tokens,
+        .pages = bench->pages,
+        .threads = (uint32_t)threads,
+        .gpus = (uint32_t)settings->gpus,
+        .fp8 = settings->fp8,
+        .eager = settings->eager};
     status = prefill->file
                  ? kvr_cpu_create(&options, prefill->file, settings->top > 0, &bench->runner, error)
                  : bench->backend->create(&options, &bench->runner, error);

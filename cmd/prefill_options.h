@@ -9,9 +9,9 @@
 struct settings {
     const char *backend, *model, *weights, *gpu, *cost_file, *cached, *directory, *codec;
     struct kvr_capacity capacity;
-    uint64_t block_size, page_size, threads, seed, tokens, repeats, top;
+    uint64_t block_size, page_size, threads, seed, tokens, repeats, top, gpus;
     double mfu, expect, seconds;
-    bool table, calibrate, smoke, tap, all_gpus;
+    bool table, calibrate, smoke, tap, all_gpus, fp8, eager;
 };
 
 #define AT(member) offsetof(struct settings, member)
@@ -41,6 +41,15 @@ static const struct kvr_option run_options[] = {
         "auto", "auto|line|own|none"},
     {0, "threads", KVR_OPTION_COUNT, AT(threads), "N",
         "threads of the cpu backend; 0: as many as there are processors", "0", NULL},
+    {0, "tp", KVR_OPTION_COUNT, AT(gpus), "GPUS",
+        "with cuda, shares the model out among so many GPUs (tensor parallel, over NCCL)", "1",
+        NULL},
+    {0, "fp8", KVR_OPTION_FLAG, AT(fp8), NULL,
+        "with cuda, matrix products in 8 bits (E4M3, a scale each tensor) where the GPU has them",
+        NULL, NULL},
+    {0, "eager", KVR_OPTION_FLAG, AT(eager), NULL,
+        "with cuda, starts every kernel on its own: short prefills are graphs otherwise", NULL,
+        NULL},
     {0, "seed", KVR_OPTION_COUNT, AT(seed), "N", "of the weights", "1", NULL},
     {0},
 };
@@ -93,7 +102,7 @@ static const struct kvr_program program = {
         "For every request line, computes the prompt's tokens that are not cached on top of those "
         "that are, in a model of real shape with random weights and a paged KV cache, and adds "
         "`prefill`: the time and the rate. Or measures this machine: --table, --calibrate, "
-        "--smoke.",
+        "--kv-codec, --smoke.",
     .examples =
         "kvr-prefill --table --model 1b -n 1024\n"
         "mkfifo loop; kvr-match -w 1 --loop loop trace.jsonl | kvr-route | tee loop | kvr-prefill\n"

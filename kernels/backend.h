@@ -20,6 +20,10 @@ struct kvr_backend_options {
     uint32_t page_tokens; /* at least 1 */
     uint32_t pages;       /* of the pool */
     uint32_t threads;     /* cpu: at least 1 */
+    uint32_t device;      /* cuda: the first GPU */
+    uint32_t gpus;        /* cuda: that share the model, tensor parallel; 0: one */
+    bool fp8;             /* cuda: matrix products in 8 bits, where the GPU has them */
+    bool eager;           /* cuda: no graphs; every kernel is started on its own */
 };
 
 /* New tokens of one sequence: a chunk of its prefill, or one token of its decoding. */

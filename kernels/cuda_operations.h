@@ -31,9 +31,14 @@ struct kvr_cuda_kv {
     uint32_t kv_heads, head_dim, page_tokens;
 };
 
-/* Weights first .. first + count − 1 of a stream (weight.h); norm: those round 1. */
+/* Weights of a stream (weight.h): rows of `count`, the first from `first` on, each `stride` behind
+ * the one before; out has no gaps. norm: those round 1. */
 void kvr_cuda_weights(kvr_stream stream, uint16_t *out, uint64_t key, float scale, bool norm,
-    uint64_t first, size_t count);
+    uint64_t first, size_t count, size_t rows, size_t stride);
+
+/* `count` numbers in 8 bits (FP8 E4M3): out[i] = x[i] / scale[0] rounded (kvr_fp8_round()), with
+ * scale[0] their largest over 448; 1 where all are 0. scale[1] is the kernel's. */
+void kvr_cuda_fp8(kvr_stream stream, uint8_t *out, float *scale, const uint16_t *x, size_t count);
 
 void kvr_cuda_embed(kvr_stream stream, uint16_t *out, const uint16_t *table, const uint32_t *tokens,
     uint32_t count, uint32_t hidden);

@@ -14,8 +14,9 @@ static struct kvr_cuda_codec codec_of(
 {
     const struct kvr_shape *shape = &runner->shape;
 
-    return kvr_cuda_codec{{runner->kv, shape->kv_heads, shape->head_dim, runner->page_tokens},
-        table, shape->layers, runner->pages, tokens, {0, 0, 0}};
+    return kvr_cuda_codec{
+        {runner->ranks[0].kv, shape->kv_heads, shape->head_dim, runner->page_tokens}, table,
+        shape->layers, runner->pages + 1, tokens, {0, 0, 0}};
 }
 
 static struct kvr_codec_shape shape_of(const struct kvr_runner *runner, uint32_t tokens)
@@ -36,7 +37,7 @@ static uint32_t *send_table(struct kvr_runner *runner, const uint32_t *page_tabl
     if (cudaMalloc(&table, pages * sizeof *table) != cudaSuccess)
         return nullptr;
     keep(runner, cudaMemcpyAsync(table, page_table, pages * sizeof *table, cudaMemcpyHostToDevice,
-                     runner->stream));
+                     runner->ranks[0].stream));
     return table;
 }
 
@@ -59,15 +60,15 @@ struct batch {
 static bool encode_batch(struct kvr_runner *runner, struct batch *batch,
     const struct kvr_cuda_codec *codec, size_t first, uint32_t tiles, size_t room)
 {
-    kvr_cuda_codec_encode(runner->stream, codec, static_cast<uint32_t>(first), tiles, batch->rooms,
-        room, batch->sizes);
+    kvr_cuda_codec_encode(runner->ranks[0].stream, codec, static_cast<uint32_t>(first), tiles,
+        batch->rooms, room, batch->sizes);
     keep(runner, cudaMemcpyAsync(batch->host_sizes, batch->sizes, tiles * sizeof(uint32_t),
-                     cudaMemcpyDeviceToHost, runner->stream));
-    keep(runner, cudaStreamSynchronize(runner->stream));
+                     cudaMemcpyDeviceToHost, runner->ranks[0].stream));
+    keep(runner, cudaStreamSynchronize(runner->ranks[0].stream));
     for (uint32_t i = 0; runner->failure == cudaSuccess && i < tiles; i++)
         keep(runner, cudaMemcpyAsync(batch->host_rooms + i * room, batch->rooms + i * room,
-                         batch->host_sizes[i], cudaMemcpyDeviceToHost, runner->stream));
-    keep(runner, cudaStreamSynchronize(runner->stream));
+                         batch->host_sizes[i], cudaMemcpyDeviceToHost, runner->ranks[0].stream));
+    keep(runner, cudaStreamSynchronize(runner->ranks[0].stream));
     return runner->failure == cudaSuccess;
 }
 
@@ -100,13 +101,17 @@ enum kvr_status kvr_cuda_pack(struct kvr_runner *runner, const uint32_t *page_ta
     size_t room = kvr_codec_tile_room(KVR_CODEC_SPAN, shape.head_dim, KVR_CODEC_BINS);
     uint32_t most =
         tiles < BATCH_TILES ? static_cast<uint32_t>(tiles) : static_cast<uint32_t>(BATCH_TILES);
-    struct batch *batch = static_cast<struct batch *>(calloc(1, sizeof *batch));
     enum kvr_status status = KVR_OK;
+
+    if (runner->rank_count > 1)
+        return fail(error, KVR_UNSUPPORTED, "the pages of several GPUs are not copied", "");
+    struct batch *batch = static_cast<struct batch *>(calloc(1, sizeof *batch));
 
     if (tokens == 0 || tokens > runner->pages * static_cast<uint64_t>(runner->page_tokens)) {
         free(batch);
         return fail(error, KVR_BAD_USAGE, "no tokens to pack, or more than the pool has", "");
     }
+    cudaSetDevice(runner->ranks[0].device);
     uint32_t *table = send_table(runner, page_table, tokens);
     size_t have = KVR_CODEC_HEADER_BYTES + 4 * tiles;
     *size = have;
@@ -167,12 +172,12 @@ static enum kvr_status decode_all(struct kvr_runner *runner, const uint32_t *tab
             {device_damaged, damaged, tiles * sizeof *damaged}};
         for (size_t i = 0; i < sizeof sent / sizeof *sent; i++)
             keep(runner, cudaMemcpyAsync(sent[i].to, sent[i].from, sent[i].bytes,
-                             cudaMemcpyHostToDevice, runner->stream));
-        kvr_cuda_codec_decode(runner->stream, &codec, static_cast<uint32_t>(tiles), device_bytes,
-            device_begin, device_damaged);
+                             cudaMemcpyHostToDevice, runner->ranks[0].stream));
+        kvr_cuda_codec_decode(runner->ranks[0].stream, &codec, static_cast<uint32_t>(tiles),
+            device_bytes, device_begin, device_damaged);
         keep(runner, cudaMemcpyAsync(damaged, device_damaged, tiles * sizeof *damaged,
-                         cudaMemcpyDeviceToHost, runner->stream));
-        keep(runner, cudaStreamSynchronize(runner->stream));
+                         cudaMemcpyDeviceToHost, runner->ranks[0].stream));
+        keep(runner, cudaStreamSynchronize(runner->ranks[0].stream));
         status = end_with(runner, KVR_OK, error);
     }
     cudaFree(device_bytes);
@@ -186,6 +191,9 @@ enum kvr_status kvr_cuda_unpack(struct kvr_runner *runner, const uint32_t *page_
     struct kvr_error *error)
 {
     struct kvr_codec_shape shape = shape_of(runner, max_tokens);
+    if (runner->rank_count > 1)
+        return fail(error, KVR_UNSUPPORTED, "the pages of several GPUs are not copied", "");
+    cudaSetDevice(runner->ranks[0].device);
     const char *wrong = kvr_codec_read_header(&shape, bytes, size, nullptr);
     if (wrong)
         return fail(error, KVR_BAD_INPUT, "the packed KV does not fit", wrong);
@@ -218,18 +226,22 @@ enum kvr_status kvr_cuda_copy_pages(struct kvr_runner *runner, const uint32_t *p
 {
     const struct kvr_shape *shape = &runner->shape;
     const size_t bytes = 2ul * shape->kv_heads * runner->page_tokens * shape->head_dim * 2;
-    const size_t pitch = runner->pages * bytes;
+    const size_t pitch = (runner->pages + 1ul) * bytes;
     char *place = static_cast<char *>(host);
 
+    if (runner->rank_count > 1)
+        return fail(error, KVR_UNSUPPORTED, "the pages of several GPUs are not copied", "");
+    cudaSetDevice(runner->ranks[0].device);
     for (uint32_t i = 0; i < count; i++, place += bytes * shape->layers) {
         if (pages[i] >= runner->pages)
             return fail(error, KVR_BAD_USAGE, "a page is not in the pool", "");
-        char *page = reinterpret_cast<char *>(runner->kv) + pages[i] * bytes;
-        keep(runner, cudaMemcpy2DAsync(out ? place : page, out ? bytes : pitch, out ? page : place,
-                         out ? pitch : bytes, bytes, shape->layers,
-                         out ? cudaMemcpyDeviceToHost : cudaMemcpyHostToDevice, runner->stream));
+        char *page = reinterpret_cast<char *>(runner->ranks[0].kv) + pages[i] * bytes;
+        keep(runner,
+            cudaMemcpy2DAsync(out ? place : page, out ? bytes : pitch, out ? page : place,
+                out ? pitch : bytes, bytes, shape->layers,
+                out ? cudaMemcpyDeviceToHost : cudaMemcpyHostToDevice, runner->ranks[0].stream));
     }
-    keep(runner, cudaStreamSynchronize(runner->stream));
+    keep(runner, cudaStreamSynchronize(runner->ranks[0].stream));
     return end_with(runner, KVR_OK, error);
 }
 
@@ -248,6 +260,7 @@ enum kvr_status kvr_cuda_copy_rates(
     char *device = nullptr;
     void *host = nullptr;
 
+    cudaSetDevice(runner->ranks[0].device);
     keep(runner, cudaMemGetInfo(&free_bytes, &total));
     while (bytes > 4096 && 2 * bytes > free_bytes / 2)
         bytes /= 2;
@@ -268,9 +281,9 @@ enum kvr_status kvr_cuda_copy_rates(
         *copies[i].rate = 0;
         for (int run = 0; run <= COPIES; run++) {
             double start = now_s();
-            keep(runner, cudaMemcpyAsync(
-                             copies[i].to, copies[i].from, bytes, copies[i].kind, runner->stream));
-            keep(runner, cudaStreamSynchronize(runner->stream));
+            keep(runner, cudaMemcpyAsync(copies[i].to, copies[i].from, bytes, copies[i].kind,
+                             runner->ranks[0].stream));
+            keep(runner, cudaStreamSynchronize(runner->ranks[0].stream));
             double rate = static_cast<double>(bytes) / (now_s() - start);
             *copies[i].rate = run > 0 && rate > *copies[i].rate ? rate : *copies[i].rate;
         }

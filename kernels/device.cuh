@@ -11,8 +11,19 @@
 #include <stdint.h>
 
 #ifdef __CUDACC__
-#include <cublas_v2.h>
+#include <cublasLt.h>
 #include <cuda_runtime.h>
+#include <dlfcn.h>
+
+static inline void *kvr_open_library(const char *name)
+{
+    return dlopen(name, RTLD_NOW | RTLD_LOCAL);
+}
+
+static inline void *kvr_library_symbol(void *library, const char *name)
+{
+    return dlsym(library, name);
+}
 
 #define KVR_LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                                 \
     kernel<<<grid, block, shared_bytes, stream>>>(__VA_ARGS__)

@@ -67,8 +67,11 @@ static enum kvr_status prefill(const struct kvr_bench *bench, const struct trial
 static enum kvr_status prefill_on_cpu(
     const struct kvr_bench *bench, const struct trial *trial, struct kvr_error *error)
 {
-    struct kvr_backend_options options = {
-        bench->shape, bench->seed, bench->page_tokens, bench->pages, 1};
+    struct kvr_backend_options options = {.shape = bench->shape,
+        .seed = bench->seed,
+        .page_tokens = bench->page_tokens,
+        .pages = bench->pages,
+        .threads = 1};
     struct kvr_bench cpu = {.backend = &kvr_cpu_backend};
 
     enum kvr_status status = kvr_cpu_backend.create(&options, &cpu.runner, error);

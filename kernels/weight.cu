@@ -1,4 +1,5 @@
-/* weight.h on the device: one thread draws the eight weights of one hash. */
+/* weight.h on the device: one thread draws the eight weights of one hash, a row of blocks one row
+ * of a slice. */
 #include "kernels/cuda_operations.h"
 #include "kernels/device.cuh"
 
@@ -9,9 +10,11 @@ static __device__ __forceinline__ uint64_t mix64(uint64_t word)
     return word ^ (word >> 31);
 }
 
-static __global__ void draw(
-    uint16_t *out, uint64_t key, float scale, bool norm, uint64_t first, size_t count)
+static __global__ void draw(uint16_t *out, uint64_t key, float scale, bool norm, uint64_t first,
+    size_t count, size_t stride)
 {
+    first += blockIdx.y * stride;
+    out += blockIdx.y * count;
     uint64_t group = first / 8 + static_cast<uint64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
     uint64_t word = mix64(key + group * 0x9e3779b97f4a7c15ull);
 
@@ -27,11 +30,15 @@ static __global__ void draw(
 }
 
 void kvr_cuda_weights(kvr_stream stream, uint16_t *out, uint64_t key, float scale, bool norm,
-    uint64_t first, size_t count)
+    uint64_t first, size_t count, size_t rows, size_t stride)
 {
-    uint64_t groups = (first + count + 7) / 8 - first / 8;
+    enum { ROWS = 32768 }; /* of a grid */
+    size_t groups = (count + 7) / 8 + 1;
 
-    if (count > 0)
-        KVR_LAUNCH(draw, static_cast<unsigned>((groups + 255) / 256), 256, 0, stream, out, key,
-            scale, norm, first, count);
+    for (size_t row = 0; count > 0 && row < rows; row += ROWS) {
+        unsigned now =
+            static_cast<unsigned>(rows - row < ROWS ? rows - row : static_cast<size_t>(ROWS));
+        KVR_LAUNCH(draw, dim3(static_cast<unsigned>((groups + 255) / 256), now), 256, 0, stream,
+            out + row * count, key, scale, norm, first + row * stride, count, stride);
+    }
 }

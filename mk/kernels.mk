@@ -6,10 +6,11 @@ LIBRARY_OBJECTS += $(KERNEL_OBJECTS)
 
 # The reference of the KV codec has the kernels' bits: its sums and products are not fused.
 $(BUILD)/kernels/kv_codec.c.o: CFLAGS += -O3 -ffp-contract=off
-$(BUILD)/host/kernels/%: CXXFLAGS += -ffp-contract=off
+$(BUILD)/host/%: CXXFLAGS += -ffp-contract=off
+$(BUILD)/host/tests/%: CXXFLAGS += -O3
 
 CUDA_SOURCES := $(sort $(wildcard kernels/*.cu))
-CUDA_HOST_OBJECTS := $(CUDA_SOURCES:%=$(BUILD)/host/%.o) $(BUILD)/host/tests/cuda_host.cc.o
+CUDA_HOST_OBJECTS := $(CUDA_SOURCES:%=$(BUILD)/host/%.o) $(patsubst %,$(BUILD)/host/%.o,$(sort $(wildcard tests/cuda_host*.cc)))
 
 $(BUILD)/host/%.o: %
 	@mkdir -p $(@D)
@@ -38,7 +39,7 @@ $(BUILD)/cuda/%.o: % $(wildcard kernels/*.cuh kernels/*.h)
 
 $(CUDA_PLUGIN): $(CUDA_SOURCES:%=$(BUILD)/cuda/%.o)
 	@mkdir -p $(@D)
-	$(call say,link,$@)$(NVCC) -shared -o $@ $^ -cudart shared -lcublas -Xlinker -rpath -Xlinker $(abspath $(dir $(NVCC))../lib64)
+	$(call say,link,$@)$(NVCC) -shared -o $@ $^ -cudart shared -lcublasLt -ldl -Xlinker -rpath -Xlinker $(abspath $(dir $(NVCC))../lib64)
 else
 cuda:
 	@echo "the CUDA backend needs nvcc, which is not found; set NVCC or install the CUDA Toolkit" >&2; exit 4

@@ -52,6 +52,7 @@ install: all completions
 	install -d $(DESTDIR)$(bindir) $(DESTDIR)$(datadir) $(DESTDIR)$(mandir)/man1 $(DESTDIR)$(mandir)/man5 $(DESTDIR)$(mandir)/man7
 	install -d $(DESTDIR)$(prefix)/share/bash-completion/completions $(DESTDIR)$(prefix)/share/zsh/site-functions $(DESTDIR)$(prefix)/share/fish/vendor_completions.d
 	install -m 755 $(PROGRAMS) $(DESTDIR)$(bindir)
+	if [ -e $(CUDA_PLUGIN) ]; then install -d $(DESTDIR)$(prefix)/lib/kvr && install -m 755 $(CUDA_PLUGIN) $(DESTDIR)$(prefix)/lib/kvr/; fi
 	for page in $(MANUALS); do install -m 644 $$page $(DESTDIR)$(mandir)/man$${page##*.}/ || exit; done
 	for program in $(notdir $(PROGRAMS)); do \
 	    install -m 644 $(BUILD)/completions/$$program.bash $(DESTDIR)$(prefix)/share/bash-completion/completions/$$program && \
@@ -70,4 +71,6 @@ uninstall:
 	    $(DESTDIR)$(prefix)/share/zsh/site-functions/_$$program $(DESTDIR)$(prefix)/share/fish/vendor_completions.d/$$program.fish; done
 	for file in $(notdir $(INSTALLED_DATA) $(DEMO)); do rm -f $(DESTDIR)$(datadir)/$$file; done
 	for file in $(notdir $(EXAMPLES)); do rm -f $(DESTDIR)$(datadir)/examples/$$file; done
+	rm -f $(DESTDIR)$(prefix)/lib/kvr/$(notdir $(CUDA_PLUGIN))
+	rmdir $(DESTDIR)$(prefix)/lib/kvr 2>/dev/null || true
 	rmdir $(DESTDIR)$(datadir)/examples $(DESTDIR)$(datadir) 2>/dev/null || true

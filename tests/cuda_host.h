@@ -45,8 +45,24 @@ void cuda_host_begin(enum cuda_host_order order);
 /* The first fault since then, or NULL. */
 const char *cuda_host_fault(void);
 
+/* What was done on streams since then (kernels, products, copies, sums), in order, a name and a
+ * space each; what a graph does stands there each time that it does it. */
+const char *cuda_host_log(void);
+
+/* How many graphs were started since then. */
+unsigned cuda_host_graph_launches(void);
+
+/* How many plans for products were made since then: calls of cuBLASLt's heuristic. */
+unsigned cuda_host_plans(void);
+
+/* GPUs that this machine pretends to have from now on, and their capability (as 90); 1 and 90 at
+ * the start. */
+void cuda_host_set_devices(int count, int capability);
+
 #ifdef __cplusplus
 }
+
+#include "tests/cuda_host_runtime.h"
 
 #define __global__
 #define __device__
@@ -64,7 +80,7 @@ extern unsigned char *cuda_host_shared;
 
 #define KVR_SHARED(type, name) type *name = reinterpret_cast<type *>(cuda_host_shared)
 #define KVR_LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                                 \
-    ((void)(stream), cuda_host_launch(grid, block, shared_bytes, [=]() { kernel(__VA_ARGS__); }))
+    cuda_host_start(#kernel, stream, grid, block, shared_bytes, kernel, __VA_ARGS__)
 
 /* Runs body(context) once for every thread of every block. */
 void cuda_host_run(
@@ -76,6 +92,18 @@ static inline void cuda_host_launch(dim3 grid, dim3 block, size_t shared_bytes, 
     cuda_host_run(
         grid, block, shared_bytes,
         [](const void *context) { (*static_cast<const Body *>(context))(); }, &body);
+}
+
+/* A kernel on a stream. Its arguments are taken now, as a graph starts it again and again. */
+template <typename... Parameters, typename... Arguments>
+static inline void cuda_host_start(const char *name, cudaStream_t stream, dim3 grid, dim3 block,
+    size_t shared_bytes, void (*kernel)(Parameters...), Arguments... arguments)
+{
+    std::tuple<Parameters...> values(arguments...);
+
+    cuda_host_submit(name, stream, [=]() {
+        cuda_host_launch(grid, block, shared_bytes, [=]() { std::apply(kernel, values); });
+    });
 }
 
 /* Waits for the block or the warp; `place` tells the calls of the program apart. */
@@ -142,6 +170,18 @@ static inline float __fmul_rn(float a, float b)
     return a * b;
 }
 
+static inline float __fadd_rn(float a, float b)
+{
+    return a + b;
+}
+
+static inline uint32_t atomicMax(uint32_t *number, uint32_t other)
+{
+    uint32_t before = *number;
+    *number = before > other ? before : other;
+    return before;
+}
+
 static inline uint32_t atomicAdd(uint32_t *number, uint32_t added)
 {
     *number += added;
@@ -191,135 +231,5 @@ static inline void load_transposed(uint32_t (&b)[2], const uint16_t *row)
     cuda_host_warp_barrier("loaded");
 }
 
-/*
- * The part of the runtime and of cuBLAS that the backend uses. The device's memory is the
- * processor's, new memory is NaN, and streams do their work at once.
- */
-typedef int cudaError_t, cudaMemcpyKind;
-typedef struct CUstream_st *cudaStream_t;
-typedef int cublasHandle_t, cublasStatus_t;
-enum {
-    cudaSuccess = 0,
-    cudaFuncAttributeMaxDynamicSharedMemorySize = 8,
-    cudaMemcpyHostToDevice = 1,
-    cudaMemcpyDeviceToHost = 2,
-    cudaMemcpyDeviceToDevice = 3,
-    CUBLAS_STATUS_SUCCESS = 0,
-    CUBLAS_OP_N = 0,
-    CUBLAS_OP_T = 1,
-    CUDA_R_16BF = 14,
-    CUBLAS_COMPUTE_32F = 68,
-    CUBLAS_GEMM_DEFAULT = -1,
-};
-
-struct cudaDeviceProp {
-    char name[256];
-};
-
-template <typename Kernel> static inline cudaError_t cudaFuncSetAttribute(Kernel, int, int)
-{
-    return cudaSuccess;
-}
-
-template <typename Type> static inline cudaError_t cudaMalloc(Type **memory, size_t bytes)
-{
-    *memory = static_cast<Type *>(malloc(bytes));
-    if (*memory)
-        memset(static_cast<void *>(*memory), 0xff, bytes);
-    return *memory ? cudaSuccess : 2;
-}
-
-static inline cudaError_t cudaFree(void *memory)
-{
-    free(memory);
-    return cudaSuccess;
-}
-
-static inline cudaError_t cudaMemcpyAsync(
-    void *to, const void *from, size_t bytes, int, cudaStream_t)
-{
-    memcpy(to, from, bytes);
-    return cudaSuccess;
-}
-
-static inline cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from,
-    size_t from_pitch, size_t width, size_t height, int, cudaStream_t)
-{
-    for (size_t i = 0; i < height; i++)
-        memcpy(static_cast<char *>(to) + i * to_pitch,
-            static_cast<const char *>(from) + i * from_pitch, width);
-    return cudaSuccess;
-}
-
-static inline cudaError_t cudaMallocHost(void **memory, size_t bytes)
-{
-    *memory = malloc(bytes);
-    return *memory ? cudaSuccess : 2;
-}
-
-static inline cudaError_t cudaFreeHost(void *memory)
-{
-    free(memory);
-    return cudaSuccess;
-}
-
-static inline cudaError_t cudaStreamCreate(cudaStream_t *stream)
-{
-    *stream = nullptr;
-    return cudaSuccess;
-}
-
-static inline cudaError_t cudaStreamDestroy(cudaStream_t)
-{
-    return cudaSuccess;
-}
-
-static inline cudaError_t cudaStreamSynchronize(cudaStream_t)
-{
-    return cudaSuccess;
-}
-
-static inline cudaError_t cudaGetLastError()
-{
-    return cudaSuccess;
-}
-
-static inline const char *cudaGetErrorString(cudaError_t)
-{
-    return "the processor in the place of a GPU failed";
-}
-
-static inline cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int)
-{
-    strcpy(properties->name, "processor in the place of a GPU");
-    return cudaSuccess;
-}
-
-static inline cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total)
-{
-    *free_bytes = *total = static_cast<size_t>(1) << 28;
-    return cudaSuccess;
-}
-
-static inline cublasStatus_t cublasCreate(cublasHandle_t *handle)
-{
-    *handle = 1;
-    return CUBLAS_STATUS_SUCCESS;
-}
-
-static inline cublasStatus_t cublasDestroy(cublasHandle_t)
-{
-    return CUBLAS_STATUS_SUCCESS;
-}
-
-static inline cublasStatus_t cublasSetStream(cublasHandle_t, cudaStream_t)
-{
-    return CUBLAS_STATUS_SUCCESS;
-}
-
-/* Column-major c[m][n] = aᵀ · b in bfloat16, the one form that is used here. */
-cublasStatus_t cublasGemmEx(cublasHandle_t handle, int a_form, int b_form, int m, int n, int k,
-    const void *alpha, const void *a, int a_type, int a_stride, const void *b, int b_type,
-    int b_stride, const void *beta, void *c, int c_type, int c_stride, int compute, int algorithm);
 #endif
 #endif

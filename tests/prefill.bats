@@ -228,7 +228,7 @@ C
 
 @test "options out of range" {
     for options in "--page-size 0" "--capacity 0" "--block-size 0" "--threads 5000" "--repeats 0" "--table --smoke" \
-        "--table -n 0" "--table -n 100000" "--calibrate -n 10" "--model mixtral-8x7b" "--backend tpu" "--seconds x"; do
+        "--table -n 0" "--table -n 100000" "--calibrate -n 10" "--model mixtral-8x7b" "--backend tpu" "--seconds x" "--tp 0" "--tp 2" --fp8; do
         # shellcheck disable=SC2086
         run kvr-prefill --backend cpu --model tiny $options </dev/null
         assert_equal "$options $status" "$options 2"

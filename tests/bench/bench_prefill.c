@@ -39,7 +39,8 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: bench_prefill MODEL TOKENS ROUNDS\n");
         return 2;
     }
-    struct kvr_backend_options options = {shape, 1, 16, count / 16 + 1, 1};
+    struct kvr_backend_options options = {
+        .shape = shape, .seed = 1, .page_tokens = 16, .pages = count / 16 + 1, .threads = 1};
     if (kvr_cpu_backend.create(&options, &runner, &error) != KVR_OK) {
         fprintf(stderr, "bench_prefill: %s\n", error.text);
         return 4;

@@ -62,10 +62,10 @@ static void weights_have_the_same_bits(void **state)
         memset(ours, 0xff, sizeof ours);
         memset(expected, 0xff, sizeof expected);
         begin(c);
-        kvr_cuda_weights(NULL, ours, stream.key, stream.scale, false, first, count);
+        kvr_cuda_weights(NULL, ours, stream.key, stream.scale, false, first, count, 1, 0);
         kvr_weight_fill(&stream, first, count, expected);
         assert_memory_equal(ours, expected, sizeof ours);
-        kvr_cuda_weights(NULL, ours, stream.key, 1, true, first, count);
+        kvr_cuda_weights(NULL, ours, stream.key, 1, true, first, count, 1, 0);
         for (size_t i = 0; i < count; i++)
             assert_true(kvr_bf16_value(ours[i]) == kvr_weight_norm_value(&stream, first + i));
         no_fault();
@@ -280,7 +280,8 @@ static void the_backend_agrees_with_the_cpu_s(void **state)
     size_t words = shape->vocabulary;
     float *expected = some(words, sizeof *expected), *whole = some(words, sizeof *whole);
     float *rest = some(words, sizeof *rest), *again = some(words, sizeof *again);
-    struct kvr_backend_options options = {shape, 3, 5, 12, 1};
+    struct kvr_backend_options options = {
+        .shape = shape, .seed = 3, .page_tokens = 5, .pages = 12, .threads = 1};
     for (uint32_t i = 0; i < TOKENS; i++)
         tokens[i] = i * 97 % shape->vocabulary;
     struct kvr_step step = {tokens, TOKENS, 0, table, expected};

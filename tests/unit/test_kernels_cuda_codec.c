@@ -181,7 +181,8 @@ static void the_backend_packs_what_it_holds(void **state)
     assert_int_equal(kvr_shape_find("tiny", &shape, &error), KVR_OK);
     assert_int_equal(kvr_codec_level_find("medium", &level, &error), KVR_OK);
     assert_int_equal(kvr_crew_create(1, &crew, &error), KVR_OK);
-    struct kvr_backend_options options = {shape, 3, PAGE, PAGES, 1};
+    struct kvr_backend_options options = {
+        .shape = shape, .seed = 3, .page_tokens = PAGE, .pages = PAGES};
     assert_int_equal(cuda->create(&options, &runner, &error), KVR_OK);
     for (uint32_t i = 0; i < TOKENS; i++)
         tokens[i] = i * 91 % shape->vocabulary;

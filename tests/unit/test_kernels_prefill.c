@@ -13,7 +13,11 @@ enum { SEED = 11, POOL_TOKENS = 2048 };
 
 static struct kvr_runner *start(const struct kvr_shape *shape, uint32_t page, uint32_t threads)
 {
-    struct kvr_backend_options options = {shape, SEED, page, POOL_TOKENS / page + 8, threads};
+    struct kvr_backend_options options = {.shape = shape,
+        .seed = SEED,
+        .page_tokens = page,
+        .pages = POOL_TOKENS / page + 8,
+        .threads = threads};
     struct kvr_runner *runner = NULL;
     struct kvr_error error;
 
@@ -264,9 +268,11 @@ static void what_cannot_be_run_is_refused(void **state)
     assert_int_equal(kvr_cpu_backend.run(runner, &steps[2], 1, &error), KVR_BAD_USAGE);
     kvr_cpu_backend.destroy(runner);
     assert_int_equal(kvr_shape_find("llama-3.1-405b", &huge, &error), KVR_OK);
-    struct kvr_backend_options options = {huge, SEED, 16, UINT32_MAX, 1};
+    struct kvr_backend_options options = {
+        .shape = huge, .seed = SEED, .page_tokens = 16, .pages = UINT32_MAX, .threads = 1};
     assert_int_equal(kvr_cpu_backend.create(&options, &other, &error), KVR_UNSUPPORTED);
-    options = (struct kvr_backend_options){shape, SEED, 0, 8, 1};
+    options = (struct kvr_backend_options){
+        .shape = shape, .seed = SEED, .page_tokens = 0, .pages = 8, .threads = 1};
     assert_int_equal(kvr_cpu_backend.create(&options, &other, &error), KVR_BAD_USAGE);
     assert_int_equal(kvr_shape_find("mixtral-8x7b", &huge, &error), KVR_BAD_USAGE);
     assert_non_null(strstr(error.text, "llama-3.1-8b"));

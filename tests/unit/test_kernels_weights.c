@@ -32,7 +32,11 @@ static struct kvr_shape small(const char *family, bool tied)
 static struct kvr_runner *start(
     const struct kvr_shape *shape, const struct kvr_model_file *file, uint32_t page)
 {
-    struct kvr_backend_options options = {shape, SEED, page, TOKENS / page + 2, 2};
+    struct kvr_backend_options options = {.shape = shape,
+        .seed = SEED,
+        .page_tokens = page,
+        .pages = TOKENS / page + 2,
+        .threads = 2};
     struct kvr_runner *runner = NULL;
     struct kvr_error error = {0};
 
