@@ -171,48 +171,6 @@ static size_t encode_known(const struct kvr_vocabulary *v, struct kvr_bpe_scratc
     return at;
 }
 
-/*
- * Short pieces are merged after all. A walk down the trie is a chain of look-ups in megabytes; what
- * merging reads lies in a few hundred KiB: a table of byte pairs, the filters, the hot pairs. For
- * some 32 symbols that outweighs its quadratic search for the lowest order. Ids stand for orders
- * here (KVR_VOCABULARY_IDS_IN_ORDER), so a pair's token is all that need be known of it.
- */
-#define SHORT_SYMBOLS 32
-
-static void merge_short(
-    const struct kvr_vocabulary *v, const uint8_t *piece, uint32_t count, struct kvr_ids *ids)
-{
-    uint32_t tokens[SHORT_SYMBOLS], merged[SHORT_SYMBOLS];
-
-    for (uint32_t i = 0; i < count; i++)
-        tokens[i] = v->byte_ids[piece[i]];
-    for (uint32_t i = 0; i + 1 < count; i++)
-        merged[i] = v->byte_pairs[piece[i] << 8 | piece[i + 1]];
-    while (count > 1) {
-        uint32_t lowest = KVR_NO_TOKEN, at = 0;
-        for (uint32_t i = 0; i + 1 < count; i++) {
-            at = merged[i] < lowest ? i : at;
-            lowest = merged[i] < lowest ? merged[i] : lowest;
-        }
-        if (lowest == KVR_NO_TOKEN)
-            break;
-        count--;
-        tokens[at] = lowest;
-        for (uint32_t i = at + 1; i < count; i++) {
-            tokens[i] = tokens[i + 1];
-            merged[i - 1] = merged[i];
-        }
-        if (at)
-            merged[at - 1] = kvr_pair_find(v, tokens[at - 1], lowest);
-        if (at + 1 < count)
-            merged[at] = kvr_pair_find(v, lowest, tokens[at + 1]);
-    }
-    if (kvr_ids_reserve(ids, count)) {
-        memcpy(ids->data + ids->count, tokens, count * sizeof *tokens);
-        ids->count += count;
-    }
-}
-
 static bool symbol_is_known(const struct kvr_vocabulary *v, const uint8_t *symbol, size_t length)
 {
     size_t size;
@@ -296,8 +254,12 @@ void kvr_bpe_encode(const struct kvr_vocabulary *v, struct kvr_bpe_scratch *scra
 {
     bool irregular = v->header->special_flags & KVR_VOCABULARY_IRREGULAR, unknown = false;
 
-    if (length <= SHORT_SYMBOLS && v->header->special_flags & KVR_VOCABULARY_SHORT_MERGES) {
-        merge_short(v, piece, (uint32_t)length, ids);
+    if (length <= KVR_SHORT_SYMBOLS && v->header->special_flags & KVR_VOCABULARY_SHORT_MERGES) {
+        struct kvr_short_merge merge;
+        kvr_short_merge_begin(v, &merge, piece, (uint32_t)length);
+        kvr_short_merge_run(v, &merge, 1);
+        if (kvr_ids_reserve(ids, length))
+            ids->count += kvr_short_merge_ids(&merge, ids->data + ids->count);
         return;
     }
     bool vanish = v->header->unknown_id == KVR_NO_TOKEN &&

@@ -291,43 +291,31 @@ static bool put_tokens(
     return ok;
 }
 
-/* One of the two tables of the pairs that happen, one a token: those of the orders (from, to]. */
-static bool put_pairs(const struct compiler *c, struct kvr_buffer *image,
-    struct kvr_image_header *header, bool hot, uint32_t from, uint32_t to)
+/* The table of the pairs that happen, one a token. */
+static bool put_pairs(
+    const struct compiler *c, struct kvr_buffer *image, struct kvr_image_header *header)
 {
-    uint32_t count = 0, slots = 64;
+    struct kvr_pair *pairs = malloc(((size_t)c->source->token_count + 1) * sizeof *pairs);
+    struct kvr_pair_bucket *buckets = NULL;
+    uint64_t *filter = NULL;
+    uint32_t count = 0;
 
-    for (uint32_t id = 0; id < c->source->token_count; id++)
-        count += c->records[id].order > from && c->records[id].order <= to;
-    while (slots < count * 2)
-        slots *= 2;
-    uint32_t bits = slots * 4;
-    uint64_t *pairs = malloc(slots * sizeof *pairs), *filter = calloc(bits / 64, sizeof *filter);
-    bool ok = pairs && filter;
-    if (ok)
-        memset(pairs, 0xff, slots * sizeof *pairs);
-    for (uint32_t id = 0; ok && id < c->source->token_count; id++) {
+    for (uint32_t id = 0; pairs && id < c->source->token_count; id++) {
         const struct kvr_token_record *r = &c->records[id];
-        if (r->order <= from || r->order > to)
-            continue;
-        uint64_t hash = kvr_pair_hash(r->left, r->right);
-        uint32_t slot = kvr_pair_slot(hash) & (slots - 1);
-        uint32_t bit = kvr_pair_bit(hash) & (bits - 1);
-        while (pairs[slot] != UINT64_MAX)
-            slot = (slot + 1) & (slots - 1);
-        pairs[slot] = (uint64_t)r->left << 42 | (uint64_t)r->right << 21 | id;
-        filter[bit / 64] |= UINT64_C(1) << bit % 64;
+        if (r->order)
+            pairs[count++] = (struct kvr_pair){r->left, r->right, id};
     }
-    header->pair_slots[hot ? 0 : 1] = slots;
-    header->filter_bits[hot ? 0 : 1] = bits;
-    if (ok) {
-        put(image, header, hot ? KVR_SECTION_HOT_PAIRS : KVR_SECTION_PAIRS, pairs,
-            slots * sizeof *pairs);
-        put(image, header, hot ? KVR_SECTION_HOT_FILTER : KVR_SECTION_FILTER, filter, bits / 8);
+    if (pairs)
+        buckets = kvr_pair_table_build(
+            pairs, count, &header->pair_buckets, &filter, &header->filter_words);
+    if (buckets) {
+        put(image, header, KVR_SECTION_PAIRS, buckets, header->pair_buckets * sizeof *buckets);
+        put(image, header, KVR_SECTION_FILTER, filter, header->filter_words * sizeof *filter);
     }
     free(pairs);
+    free(buckets);
     free(filter);
-    return ok;
+    return buckets != NULL;
 }
 
 static bool ids_in_order(const struct compiler *c)
@@ -341,23 +329,6 @@ static bool ids_in_order(const struct compiler *c)
             last = c->records[id].order;
     }
     return true;
-}
-
-/* The order up to which merges are hot: that of the KVR_HOT_MERGES-th token that merges form. */
-static uint32_t hot_order(const struct compiler *c)
-{
-    uint32_t low = 0, high = UINT32_MAX - 1;
-
-    while (low < high) { /* the largest order with few enough at or below it */
-        uint32_t middle = low + (high - low + 1) / 2, below = 0;
-        for (uint32_t id = 0; id < c->source->token_count; id++)
-            below += c->records[id].order && c->records[id].order <= middle;
-        if (below <= KVR_HOT_MERGES)
-            low = middle;
-        else
-            high = middle - 1;
-    }
-    return low;
 }
 
 static bool put_words(
@@ -459,8 +430,8 @@ static bool put_byte_tables(
             const uint8_t *bytes = c->bytes + source->tokens[id].offset;
             pairs[bytes[0] << 8 | bytes[1]] = id;
         }
-    if (all && !c->irregular && source->model == KVR_MODEL_BYTE_BPE &&
-        header->special_flags & KVR_VOCABULARY_IDS_IN_ORDER)
+    if (all && !c->irregular && source->token_count < KVR_TOKEN_LIMIT &&
+        source->model == KVR_MODEL_BYTE_BPE && header->special_flags & KVR_VOCABULARY_IDS_IN_ORDER)
         header->special_flags |= KVR_VOCABULARY_SHORT_MERGES;
     put(image, header, KVR_SECTION_BYTE_IDS, byte_ids, sizeof byte_ids);
     put(image, header, KVR_SECTION_BYTE_PAIRS, pairs, 65536 * sizeof *pairs);
@@ -541,12 +512,11 @@ static enum kvr_status lay_out(
         .merge_slots = c->irregular ? c->slot_mask + 1 : 1,
     };
     struct kvr_merge none = {0};
-    uint32_t hot = hot_order(c);
 
     kvr_buffer_append(image, &header, sizeof header);
-    if (!put_tokens(c, image, &header) || !put_pairs(c, image, &header, true, 0, hot) ||
-        !put_pairs(c, image, &header, false, hot, UINT32_MAX) || !put_words(c, image, &header) ||
-        !put_byte_tables(c, image, &header) || !put_borders(c, image, &header))
+    if (!put_tokens(c, image, &header) || !put_pairs(c, image, &header) ||
+        !put_words(c, image, &header) || !put_byte_tables(c, image, &header) ||
+        !put_borders(c, image, &header))
         return kvr_error_memory(error);
     put(image, &header, KVR_SECTION_MERGES, c->irregular ? c->slots : &none,
         header.merge_slots * sizeof none);

@@ -1,7 +1,8 @@
 #include "token/piece_cache.h"
 #include "token/borders.h"
 
-#define BATCH 64
+#define BATCH 256
+#define GROUP 16 /* pieces merged side by side */
 
 _Static_assert(sizeof(struct kvr_piece_entry) == 32, "two entries make a cache line");
 
@@ -117,15 +118,17 @@ static void look_further(struct kvr_piece_cache *cache, struct key *key)
         }
 }
 
-/* The place for a new entry: an empty one of its lines, else one that was not met again. Where all
+/* The place for a new entry: that which it has (a batch may bring it twice), an empty one of its
+ * lines, else one that was not met again. Where all
  * were, those of its own line have to be met anew. */
-static struct kvr_piece_entry *place_for(struct kvr_piece_cache *cache, const struct key *key)
+static struct kvr_piece_entry *place_for(
+    struct kvr_piece_cache *cache, const struct key *key, uint32_t length)
 {
     struct kvr_piece_entry *line = line_of(cache, key), *other = second_line_of(cache, key);
     struct kvr_piece_entry *places[] = {&line[0], &line[1], &other[0], &other[1]};
 
     for (int i = 0; i < 4; i++)
-        if (!places[i]->found.length)
+        if (!places[i]->found.length || is_piece(places[i], key, length))
             return places[i];
     for (int i = 0; i < 4; i++)
         if (!places[i]->found.met)
@@ -134,8 +137,8 @@ static struct kvr_piece_entry *place_for(struct kvr_piece_cache *cache, const st
     return &line[key->hash & 1];
 }
 
-/* Gives a piece an entry. */
-static void remember(struct kvr_piece_cache *cache, const struct key *key, const uint8_t *piece,
+/* Gives a piece an entry, which key->found then is. */
+static void remember(struct kvr_piece_cache *cache, struct key *key, const uint8_t *piece,
     const uint32_t *ids, size_t count)
 {
     struct kvr_piece_entry entry = {.low = key->low, .high = key->high};
@@ -152,7 +155,8 @@ static void remember(struct kvr_piece_cache *cache, const struct key *key, const
         entry.found.ids[0] = (uint32_t)position;
         entry.found.ids[1] = (uint32_t)(position >> 32);
     }
-    *place_for(cache, key) = entry;
+    *place_for(cache, key, entry.found.length) = entry;
+    key->found = entry.found;
 }
 
 #define CUT_LIMIT 64 /* parts of a piece at a time */
@@ -184,7 +188,7 @@ static bool encode_cut(const struct kvr_vocabulary *v, struct kvr_piece_cache *c
 
 /* Encodes a piece that the cache had not when the batch was looked up. */
 static void encode_missing(const struct kvr_vocabulary *v, struct kvr_piece_cache *cache,
-    const uint8_t *text, const struct key *key, struct kvr_ids *ids)
+    const uint8_t *text, struct key *key, struct kvr_ids *ids)
 {
     const uint8_t *piece = text + key->start;
     size_t first = ids->count;
@@ -229,10 +233,13 @@ static void make_keys(struct kvr_piece_cache *cache, const uint8_t *text, size_t
     }
 }
 
-/* What the cache has for each key; for what it lacks the next place to look is asked for. */
-static void look_up(
-    const struct kvr_vocabulary *v, struct kvr_piece_cache *cache, struct key *keys, size_t batch)
+/* What the cache has for each key; for what it lacks the next place to look is asked for. Returns
+ * how many short pieces these are. */
+static size_t look_up(const struct kvr_vocabulary *v, struct kvr_piece_cache *cache,
+    struct key *keys, size_t batch, struct key **missing)
 {
+    size_t count = 0;
+
     for (size_t i = 0; i < batch; i++) {
         struct key *key = &keys[i];
         struct kvr_piece_entry *line = line_of(cache, key);
@@ -243,10 +250,66 @@ static void look_up(
             key->found.length = 0;
             __builtin_prefetch(second_line_of(cache, key));
             __builtin_prefetch(&v->words[(uint32_t)key->hash & v->word_mask]);
+            missing[count] = key;
+            count += key->length <= KVR_SHORT_BYTES;
         } else if (!key->found.met) {
             line[second].found.met = 1;
         }
     }
+    return count;
+}
+
+/* Merges the pieces of a group side by side. */
+static void merge_group(const struct kvr_vocabulary *v, struct kvr_piece_cache *cache,
+    const uint8_t *text, struct kvr_short_merge *merges, struct key **group, size_t count)
+{
+    uint32_t ids[KVR_SHORT_BYTES];
+
+    kvr_short_merge_run(v, merges, count);
+    for (size_t i = 0; i < count; i++) {
+        size_t id_count = kvr_short_merge_ids(&merges[i], ids);
+        remember(cache, group[i], text + group[i]->start, ids, id_count);
+    }
+}
+
+/* Finds the ids of short pieces that the cache lacks, all of a batch at once: what one has to wait
+ * for comes from memory while the others are looked at. */
+static void find_missing(const struct kvr_vocabulary *v, struct kvr_piece_cache *cache,
+    const uint8_t *text, struct key **missing, size_t count)
+{
+    struct kvr_short_merge merges[GROUP];
+    struct key *group[GROUP];
+    uint32_t words[BATCH];
+    size_t grouped = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        look_further(cache, missing[i]);
+        words[i] =
+            missing[i]->found.length ? KVR_NO_TOKEN : kvr_word_candidate(v, missing[i]->hash);
+        if (words[i] != KVR_NO_TOKEN)
+            __builtin_prefetch(&v->token_offset[words[i]]);
+    }
+    for (size_t i = 0; i < count; i++)
+        if (words[i] != KVR_NO_TOKEN)
+            __builtin_prefetch(v->token_bytes + v->token_offset[words[i]]);
+    for (size_t i = 0; i < count; i++) {
+        struct key *key = missing[i];
+        const uint8_t *piece = text + key->start;
+        if (key->found.length)
+            continue;
+        uint32_t id = kvr_word_find(v, key->hash, piece, key->length);
+        if (id != KVR_NO_TOKEN) {
+            remember(cache, key, piece, &id, 1);
+            continue;
+        }
+        group[grouped] = key;
+        kvr_short_merge_begin(v, &merges[grouped++], piece, key->length);
+        if (grouped == GROUP) {
+            merge_group(v, cache, text, merges, group, grouped);
+            grouped = 0;
+        }
+    }
+    merge_group(v, cache, text, merges, group, grouped);
 }
 
 /* The ids of a piece that lie in the store, or that are still to be found. */
@@ -280,12 +343,15 @@ void kvr_encode_pieces(const struct kvr_vocabulary *v, struct kvr_piece_cache *c
     const uint8_t *text, size_t length, size_t start, const uint32_t *ends, size_t count,
     struct kvr_ids *ids)
 {
-    struct key keys[BATCH];
+    struct key keys[BATCH], *missing[BATCH];
+    bool short_merges = v->header->special_flags & KVR_VOCABULARY_SHORT_MERGES;
 
     for (size_t done = 0; done < count && !ids->failed;) {
         size_t batch = count - done < BATCH ? count - done : BATCH;
         make_keys(cache, text, length, start, ends + done, batch, keys);
-        look_up(v, cache, keys, batch);
+        size_t lacking = look_up(v, cache, keys, batch, missing);
+        if (lacking && short_merges)
+            find_missing(v, cache, text, missing, lacking);
         done += batch;
         start = ends[done - 1];
         for (size_t i = 0; i < batch; i++) {

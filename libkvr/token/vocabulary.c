@@ -33,12 +33,11 @@ static bool indexes_are_inside(const struct kvr_vocabulary *v)
         if (r->shorter != KVR_NO_TOKEN && r->shorter >= count)
             return false;
     }
-    for (int k = 0; k < 2; k++) {
-        const uint64_t *pairs = k ? v->cold.pairs : v->hot.pairs;
-        for (uint32_t i = 0; i < h->pair_slots[k]; i++)
-            if (pairs[i] != UINT64_MAX && (pairs[i] & (KVR_TOKEN_LIMIT - 1)) >= count)
+    for (uint32_t i = 0; i < h->pair_buckets; i++)
+        for (int slot = 0; slot < KVR_BUCKET_PAIRS; slot++)
+            if (v->pairs.buckets[i].tags[slot] != KVR_TAG_EMPTY &&
+                (v->pairs.buckets[i].ids[slot] & ~KVR_BUCKET_OVERFLOWS) >= count)
                 return false;
-    }
     for (uint32_t i = 0; i < h->merge_slots; i++)
         if (v->merges[i].order && v->merges[i].result >= count)
             return false;
@@ -69,6 +68,12 @@ static bool is_power_of_two(uint32_t n)
     return n && (n & (n - 1)) == 0;
 }
 
+/* Bits of a mixed key below those that choose one of `count`, a power of two. */
+static uint32_t key_shift(uint32_t count)
+{
+    return KVR_PAIR_KEY_BITS - (uint32_t)__builtin_ctz(count);
+}
+
 static bool header_is_sound(const struct kvr_image_header *h, size_t length)
 {
     const uint64_t steps = h->step_first[KVR_PIPELINE_COUNT];
@@ -77,10 +82,8 @@ static bool header_is_sound(const struct kvr_image_header *h, size_t length)
         [KVR_SECTION_TOKEN_BYTES] = h->section[KVR_SECTION_TOKEN_BYTES].length,
         [KVR_SECTION_TOKEN_FLAGS] = h->token_count,
         [KVR_SECTION_RECORDS] = h->token_count * sizeof(struct kvr_token_record),
-        [KVR_SECTION_HOT_PAIRS] = h->pair_slots[0] * sizeof(uint64_t),
-        [KVR_SECTION_PAIRS] = h->pair_slots[1] * sizeof(uint64_t),
-        [KVR_SECTION_HOT_FILTER] = h->filter_bits[0] / 8,
-        [KVR_SECTION_FILTER] = h->filter_bits[1] / 8,
+        [KVR_SECTION_PAIRS] = h->pair_buckets * sizeof(struct kvr_pair_bucket),
+        [KVR_SECTION_FILTER] = h->filter_words * sizeof(uint64_t),
         [KVR_SECTION_MERGES] = h->merge_slots * sizeof(struct kvr_merge),
         [KVR_SECTION_WORDS] = h->word_slots * sizeof(uint64_t),
         [KVR_SECTION_TRIE] = h->trie_units * sizeof(uint64_t),
@@ -96,14 +99,12 @@ static bool header_is_sound(const struct kvr_image_header *h, size_t length)
     if (memcmp(h->magic, "kvrvocab", 8) != 0 || h->header_bytes != sizeof *h ||
         h->image_bytes != length || h->token_count > KVR_TOKEN_LIMIT ||
         h->model > KVR_MODEL_CHAR_BPE || !is_power_of_two(h->merge_slots) ||
+        !is_power_of_two(h->pair_buckets) || h->pair_buckets < KVR_BUCKETS_LEAST ||
+        !is_power_of_two(h->filter_words) || h->filter_words < 2 ||
         !is_power_of_two(h->border_bits) || h->border_bits < 64 ||
         !is_power_of_two(h->word_slots) || h->trie_units % 256 || !h->trie_units ||
         h->step_first[0] != 0)
         return false;
-    for (int i = 0; i < 2; i++)
-        if (!is_power_of_two(h->pair_slots[i]) || !is_power_of_two(h->filter_bits[i]) ||
-            h->filter_bits[i] < 64)
-            return false;
     for (int i = 0; i < KVR_PIPELINE_COUNT; i++)
         if (h->step_first[i] > h->step_first[i + 1])
             return false;
@@ -129,9 +130,8 @@ enum kvr_status kvr_vocabulary_attach(
         .token_bytes = SECTION(TOKEN_BYTES),
         .token_flags = SECTION(TOKEN_FLAGS),
         .records = SECTION(RECORDS),
-        .hot = {SECTION(HOT_PAIRS), SECTION(HOT_FILTER), h->pair_slots[0] - 1,
-            h->filter_bits[0] - 1},
-        .cold = {SECTION(PAIRS), SECTION(FILTER), h->pair_slots[1] - 1, h->filter_bits[1] - 1},
+        .pairs = {SECTION(PAIRS), SECTION(FILTER), key_shift(h->pair_buckets),
+            key_shift(h->filter_words)},
         .merges = SECTION(MERGES),
         .words = SECTION(WORDS),
         .trie = SECTION(TRIE),

@@ -1,6 +1,6 @@
 /*
  * A compiled vocabulary: every table that encoding and decoding read, in one relocatable image
- * that is either built from a source (vocabulary_build.c) or mapped from the cache on disk.
+ * that is either built from a source (compile.c) or mapped from the cache on disk.
  *
  * What the tables rest on. Byte-pair encoding joins, again and again, the adjacent pair of lowest
  * rank, the leftmost first. Restricted to the bytes of one token t, that process is the same as
@@ -14,27 +14,23 @@
  *
  *   token_offset[id] .. token_offset[id + 1]   bytes of the token in token_bytes
  *   records[id]     left, right, order of its merge (0: a symbol), longest shorter prefix token
- *   pairs           open addressing, left:21 right:21 merged:21, all ones where empty; the pairs
- *                   of the first 16384 merges, which most text needs, in a table of their own
- *   filters         for each of both a bit a hash of a pair: no bit, no pair. Most neighbours do
- * not merge; filters and the first table fit the second-level cache, the other does not merges the
- * full list, only if irregular: open addressing by (left, right) words           open addressing,
- * hash tag:32 id:32: pieces that are one token as a whole trie            double array over the
- * tokens that merging can reach
+ *   pairs           pair_table.h: what two tokens merge to
+ *   merges          the full list, only if irregular: open addressing by (left, right)
+ *   words           open addressing, hash tag:32 id:32: pieces that are one token as a whole
+ *   trie            double array over the tokens that merging can reach
  */
 #ifndef KVR_TOKEN_VOCABULARY_H
 #define KVR_TOKEN_VOCABULARY_H
 
 #include "base/error.h"
+#include "token/pair_table.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
-#define KVR_NO_TOKEN UINT32_MAX
-#define KVR_TOKEN_LIMIT (UINT32_C(1) << 21)
-#define KVR_HOT_MERGES 16384
+#define KVR_TOKEN_LIMIT (UINT32_C(1) << KVR_PAIR_ID_BITS)
 
 struct kvr_token_record {
     uint32_t left, right;
@@ -68,8 +64,6 @@ enum kvr_section {
     KVR_SECTION_TOKEN_BYTES,
     KVR_SECTION_TOKEN_FLAGS,
     KVR_SECTION_RECORDS,
-    KVR_SECTION_HOT_PAIRS,
-    KVR_SECTION_HOT_FILTER,
     KVR_SECTION_PAIRS,
     KVR_SECTION_FILTER,
     KVR_SECTION_MERGES,
@@ -109,7 +103,7 @@ struct kvr_image_header {
     uint64_t source_bytes, source_mtime_ns, source_id; /* the file it was made from */
     uint32_t model, token_count;
     uint32_t unknown_id, special_flags; /* KVR_VOCABULARY_* */
-    uint32_t pair_slots[2], filter_bits[2], border_bits, merge_slots, word_slots, trie_units;
+    uint32_t pair_buckets, filter_words, border_bits, merge_slots, word_slots, trie_units;
     uint32_t step_first[KVR_PIPELINE_COUNT + 1];
     uint32_t longest_token_bytes;
     struct {
@@ -123,7 +117,8 @@ enum kvr_vocabulary_flag {
     KVR_VOCABULARY_FUSE_UNKNOWN = 4,
     KVR_VOCABULARY_IRREGULAR = 8,
     KVR_VOCABULARY_IDS_IN_ORDER = 32, /* of two merged tokens the lower id has the lower order */
-    KVR_VOCABULARY_SHORT_MERGES = 64, /* ids in order, regular, and all bytes are symbols */
+    KVR_VOCABULARY_SHORT_MERGES = 64, /* ids in order, regular, and all bytes are symbols; an
+                                         id is left for what merges with nothing */
     KVR_VOCABULARY_CUTS = 128,        /* pieces may be cut at safe borders: no piece is a token that
                                          merging cannot reach */
     KVR_VOCABULARY_FOLDED = 16, /* U+2581 stands as ' ' in token_bytes: see vocabulary_source.h */
@@ -135,10 +130,7 @@ struct kvr_vocabulary {
     const uint8_t *token_bytes;
     const uint8_t *token_flags;
     const struct kvr_token_record *records;
-    struct kvr_pair_table {
-        const uint64_t *pairs, *filter;
-        uint32_t pair_mask, filter_mask;
-    } hot, cold;
+    struct kvr_pair_table pairs;
     const struct kvr_merge *merges;
     const uint64_t *words;
     const uint64_t *trie;
@@ -193,6 +185,14 @@ static inline uint32_t kvr_word_find(
     }
 }
 
+/* The token that kvr_word_find() will compare with first, if any. */
+static inline uint32_t kvr_word_candidate(const struct kvr_vocabulary *vocabulary, uint64_t hash)
+{
+    uint64_t entry = vocabulary->words[(uint32_t)hash & vocabulary->word_mask];
+
+    return entry >> 32 == hash >> 32 && entry != UINT64_MAX ? (uint32_t)entry : KVR_NO_TOKEN;
+}
+
 static inline uint64_t kvr_pair_hash(uint32_t left, uint32_t right)
 {
     return ((uint64_t)left << 32 | right) * UINT64_C(0x9e3779b97f4a7c15);
@@ -203,44 +203,25 @@ static inline uint32_t kvr_pair_slot(uint64_t hash)
     return (uint32_t)(hash >> 32) ^ (uint32_t)(hash >> 47);
 }
 
-/* The bit of a pair in the filter, before masking. */
-static inline uint32_t kvr_pair_bit(uint64_t hash)
+static inline struct kvr_pair_place kvr_pair_look(
+    const struct kvr_vocabulary *vocabulary, uint32_t left, uint32_t right)
 {
-    return (uint32_t)(hash >> 42) ^ (uint32_t)(hash >> 25);
+    return kvr_pair_place_of(&vocabulary->pairs, left, right);
 }
 
-static inline bool kvr_pair_may_be(const struct kvr_pair_table *table, uint64_t hash)
+static inline uint32_t kvr_pair_read(
+    const struct kvr_vocabulary *vocabulary, const struct kvr_pair_place *place)
 {
-    uint32_t bit = kvr_pair_bit(hash) & table->filter_mask;
-
-    return table->filter[bit / 64] >> bit % 64 & 1;
-}
-
-static inline uint32_t kvr_pair_look_up(
-    const struct kvr_pair_table *table, uint64_t hash, uint64_t key)
-{
-    for (uint32_t slot = kvr_pair_slot(hash) & table->pair_mask;;
-         slot = (slot + 1) & table->pair_mask) {
-        uint64_t entry = table->pairs[slot];
-        if (entry >> 21 == key)
-            return (uint32_t)(entry & (KVR_TOKEN_LIMIT - 1));
-        if (entry == UINT64_MAX)
-            return KVR_NO_TOKEN;
-    }
+    return kvr_pair_at(place, &vocabulary->pairs);
 }
 
 /* The token that left and right merge to in some text, or KVR_NO_TOKEN. */
 static inline uint32_t kvr_pair_find(
     const struct kvr_vocabulary *vocabulary, uint32_t left, uint32_t right)
 {
-    uint64_t key = (uint64_t)left << 21 | right, hash = kvr_pair_hash(left, right);
-    uint32_t merged = KVR_NO_TOKEN;
+    struct kvr_pair_place place = kvr_pair_look(vocabulary, left, right);
 
-    if (kvr_pair_may_be(&vocabulary->hot, hash))
-        merged = kvr_pair_look_up(&vocabulary->hot, hash, key);
-    if (merged == KVR_NO_TOKEN && kvr_pair_may_be(&vocabulary->cold, hash))
-        merged = kvr_pair_look_up(&vocabulary->cold, hash, key);
-    return merged;
+    return kvr_pair_read(vocabulary, &place);
 }
 
 /* A unit of a double array: base:27 label:9 token + 1:28. The child of a node for byte b is at

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LETTERS = 8, KNOWN = 4000, KNOWN_BYTES = 300, ROOM = 3000, BATCH_PIECES = 100 };
+enum { LETTERS = 8, KNOWN = 4000, KNOWN_BYTES = 300, ROOM = 3000, BATCH_PIECES = 300 };
 
 struct fixture {
     void *image;
@@ -25,15 +25,18 @@ struct fixture {
     uint32_t ends[BATCH_PIECES];
 };
 
-/* Letters and the pairs of neighbours: "ab" "bc" ... "abcd" "bcde" ... */
-static void build_vocabulary(struct fixture *f)
+/* All bytes, or letters only, and the pairs of neighbours: "ab" "bc" ... "abcd" "bcde" ... */
+static void build_vocabulary(struct fixture *f, bool all_bytes)
 {
     struct kvr_source source = {.model = KVR_MODEL_BYTE_BPE, .unknown_id = KVR_NO_TOKEN};
     struct kvr_buffer image = {0};
     uint32_t count = 0;
     const char *letters = "abcdefgh";
 
-    for (uint32_t size = 1; size <= 4; size *= 2)
+    for (int byte = 0; byte < 256; byte++)
+        if (all_bytes || (byte && strchr(letters, byte)))
+            kvr_source_add_token(&source, count++, &(uint8_t){(uint8_t)byte}, 1, 0, NULL);
+    for (uint32_t size = 2; size <= 4; size *= 2)
         for (uint32_t i = 0; i + size <= LETTERS; i++)
             kvr_source_add_token(&source, count++, letters + i, size, 0, NULL);
     kvr_source_index(&source, NULL);
@@ -46,6 +49,7 @@ static void build_vocabulary(struct fixture *f)
     f->image = aligned_alloc(64, (image.length + 63) / 64 * 64);
     memcpy(f->image, image.data, image.length);
     assert_int_equal(kvr_vocabulary_attach(&f->vocabulary, f->image, image.length, NULL), KVR_OK);
+    assert_true(!(f->vocabulary.header->special_flags & KVR_VOCABULARY_SHORT_MERGES) == !all_bytes);
     kvr_buffer_release(&image);
     kvr_source_release(&source);
 }
@@ -73,18 +77,17 @@ static void append_piece(struct fixture *f)
     }
 }
 
-static void cached_pieces_are_as_encoded(void **state)
+static void check(bool all_bytes)
 {
     struct fixture *f = calloc(1, sizeof *f);
 
-    (void)state;
     assert_non_null(f);
     f->random.state = 3;
-    build_vocabulary(f);
+    build_vocabulary(f, all_bytes);
     assert_true(kvr_piece_cache_init(&f->cache));
     for (size_t i = 0; i < KNOWN; i++)
         f->known_length[i] = random_piece(f, f->known[i], i % 4 ? 16 : KNOWN_BYTES);
-    for (int batch = 0; batch < 6000; batch++) {
+    for (int batch = 0; batch < 2000; batch++) {
         size_t start = 0;
         kvr_buffer_clear(&f->text);
         f->ids.count = f->wanted.count = 0;
@@ -96,7 +99,7 @@ static void cached_pieces_are_as_encoded(void **state)
         kvr_encode_pieces(
             &f->vocabulary, &f->cache, text, f->text.length, 0, f->ends, BATCH_PIECES, &f->ids);
         for (size_t i = 0; i < BATCH_PIECES; start = f->ends[i++])
-            kvr_bpe_encode(
+            kvr_bpe_merge(
                 &f->vocabulary, &f->scratch, text + start, f->ends[i] - start, &f->wanted);
         assert_int_equal(f->ids.count, f->wanted.count);
         assert_memory_equal(f->ids.data, f->wanted.data, f->wanted.count * sizeof *f->ids.data);
@@ -111,10 +114,23 @@ static void cached_pieces_are_as_encoded(void **state)
     free(f);
 }
 
+static void cached_pieces_are_as_merged(void **state)
+{
+    (void)state;
+    check(false);
+}
+
+static void pieces_merged_side_by_side_are_as_merged(void **state)
+{
+    (void)state;
+    check(true);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(cached_pieces_are_as_encoded),
+        cmocka_unit_test(cached_pieces_are_as_merged),
+        cmocka_unit_test(pieces_merged_side_by_side_are_as_merged),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
