@@ -3,6 +3,8 @@
 # make SAN=1 ...  ASan and UBSan build           make fuzz     libFuzzer for FUZZ_SECONDS each
 # make V=1 ...    shows the commands
 # make deps       install what is missing        make install  DESTDIR, prefix; make uninstall
+# make deb        Debian packages                make tarball  the programs, to unpack anywhere
+# make soak       all tools in one pipe (MB=1000)
 
 VERSION := 0.1.0
 prefix ?= /usr/local
@@ -21,7 +23,7 @@ CPPFLAGS += -D_GNU_SOURCE -DKVR_VERSION='"$(VERSION)"' -DKVR_DATADIR='"$(datadir
 CFLAGS += -std=gnu11 -g $(OPTIMISE) $(WARNINGS) -ffunction-sections -fdata-sections -pthread
 CXXFLAGS += -std=c++17 -g $(OPTIMISE) $(WARNINGS) -fno-exceptions -fno-rtti -pthread
 LDFLAGS += -Wl,--as-needed -Wl,--gc-sections -pthread
-LIBS = -lsimdjson -ljq -lz -lcurl -lxxhash -lpcre2-8 -lmicrohttpd -lzmq -lmsgpackc -lopenblas -ldl -lm
+LIBS = -lsimdjson -ljq -lz -lcurl -lxxhash -lpcre2-8 -lzmq -lmsgpackc -lopenblas -ldl -lm
 
 # One word a file; V=1 shows the whole command.
 say = $(if $(V),,@echo "  $(1) $(2)";)

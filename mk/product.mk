@@ -59,7 +59,8 @@ install: all completions
 	    install -m 644 $(BUILD)/completions/_$$program $(DESTDIR)$(prefix)/share/zsh/site-functions/_$$program && \
 	    install -m 644 $(BUILD)/completions/$$program.fish $(DESTDIR)$(prefix)/share/fish/vendor_completions.d/$$program.fish || exit; done
 	install -d $(DESTDIR)$(datadir)/examples
-	for file in $(EXAMPLES); do install -m 755 $$file $(DESTDIR)$(datadir)/examples/ || exit; done
+	install -m 755 $(filter %.sh,$(EXAMPLES)) $(DESTDIR)$(datadir)/examples/
+	install -m 644 $(filter-out %.sh,$(EXAMPLES)) $(DESTDIR)$(datadir)/examples/
 	install -m 755 tests/demo $(DESTDIR)$(datadir)/
 	install -m 644 tests/data/mooncake_conversation_1k.jsonl.gz $(DESTDIR)$(datadir)/
 	for file in $(INSTALLED_DATA); do install -m 644 $$file $(DESTDIR)$(datadir)/ || exit; done
