@@ -193,6 +193,7 @@ static bool take_greeting(struct kvr_zmtp *c)
         kvr_zmtp_lose(c, strange);
     if (wrong || length < GREETING_BYTES)
         return false;
+    c->pings = bytes[10] > 3 || bytes[11] >= 1;
     reader->start = reader->at = reader->start + GREETING_BYTES;
     introduce(c);
     return c->state == SHAKING;
@@ -304,12 +305,13 @@ void kvr_zmtp_on_ready(struct kvr_watch *watch, unsigned events)
     }
 }
 
-/* Nothing came for a while: is it still there? */
+/* Nothing came for a while: is it still there? Peers before ZMTP 3.1 need not answer; of those
+ * TCP's own signs of life tell. */
 static void ask_for_life(struct kvr_zmtp *c)
 {
     static const char ping[] = {4, 'P', 'I', 'N', 'G', 0, (char)TTL_DECISECONDS};
 
-    if (c->heard)
+    if (c->heard || !c->pings)
         c->silent_ms = 0;
     else
         c->silent_ms += ALIVE_MS;
@@ -392,15 +394,13 @@ enum kvr_status kvr_zmtp_adopt(struct kvr_zmtp **connection, struct kvr_reactor 
     const struct kvr_zmtp_options *options, int descriptor, struct kvr_error *error)
 {
     struct kvr_zmtp *c = make(reactor, options);
-    const int on = 1;
 
     *connection = c;
     if (!c) {
         close(descriptor);
         return kvr_error_memory(error);
     }
-    setsockopt(descriptor, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    setsockopt(descriptor, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    kvr_zmtp_set_options(descriptor);
     c->adopted = true;
     c->watch = (struct kvr_watch){descriptor, EPOLLIN, kvr_zmtp_on_ready};
     if (!kvr_reactor_add(reactor, &c->watch)) {

@@ -62,19 +62,28 @@ bool kvr_zmtp_is_connected_to_itself(int descriptor)
            memcmp(&ours, &theirs, our_length) == 0;
 }
 
+void kvr_zmtp_set_options(int descriptor)
+{
+    const int on = 1, idle_s = 10, every_s = 5, times = 3, most_ms = 25000;
+
+    setsockopt(descriptor, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    setsockopt(descriptor, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    setsockopt(descriptor, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
+    setsockopt(descriptor, IPPROTO_TCP, TCP_KEEPINTVL, &every_s, sizeof every_s);
+    setsockopt(descriptor, IPPROTO_TCP, TCP_KEEPCNT, &times, sizeof times);
+    setsockopt(descriptor, IPPROTO_TCP, TCP_USER_TIMEOUT, &most_ms, sizeof most_ms);
+}
+
 static void connect_to(struct kvr_zmtp *c, const struct sockaddr *address, socklen_t length)
 {
     int descriptor = socket(address->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    const int on = 1;
 
     if (descriptor < 0) {
         kvr_zmtp_lose_errno(c, errno);
         return;
     }
-    if (address->sa_family != AF_UNIX) {
-        setsockopt(descriptor, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-        setsockopt(descriptor, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
-    }
+    if (address->sa_family != AF_UNIX)
+        kvr_zmtp_set_options(descriptor);
     bool now = connect(descriptor, address, length) == 0;
     if (!now && errno != EINPROGRESS) {
         int number = errno;

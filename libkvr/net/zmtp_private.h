@@ -19,7 +19,7 @@ struct kvr_zmtp {
     struct kvr_buffer out, waiting; /* to be sent now, and once there is a connection */
     enum kvr_zmtp_state state;
     bool dealer, readable, stirred, heard;
-    bool adopted;
+    bool adopted, pings;
     bool useful;               /* messages came over this connection */
     char *topic, *host, *port; /* port NULL: host is the path of a Unix socket */
     struct gaicb look_up;
@@ -50,6 +50,8 @@ void kvr_zmtp_begin(struct kvr_zmtp *c);
 /* A while later, in state LOOKING_UP. */
 void kvr_zmtp_look_up_goes_on(struct kvr_zmtp *c);
 void kvr_zmtp_forget_look_up(struct kvr_zmtp *c);
+/* Of a TCP socket: what is written goes at once, and a peer that is gone is noticed. */
+void kvr_zmtp_set_options(int descriptor);
 /* A port of this machine that nobody listens on, and that the kernel chose for our side too. */
 bool kvr_zmtp_is_connected_to_itself(int descriptor);
 
