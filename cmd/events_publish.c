@@ -16,7 +16,7 @@
 #include <time.h>
 #include <zmq.h>
 
-enum { OUTLETS = 64, RANKS = 1024, PAUSE_MS = 5 };
+enum { OUTLETS = 64, RANKS = 1024, PAUSE_MS = 5, BATCH_BYTES = 1 << 20 };
 
 /* One stream. */
 struct outlet {
@@ -64,7 +64,9 @@ static void end_batch(struct publishing *p, struct outlet *outlet)
     struct kvr_error error = {0};
     struct kvr_frame payload;
 
-    if (!kvr_kv_packed(outlet->packer))
+    size_t bytes;
+
+    if (!kvr_kv_packed(outlet->packer, &bytes))
         return;
     if (kvr_kv_pack_end(
             outlet->packer, kvr_clock_wall_ms() / 1e3, outlet->rank, &payload, &error) != KVR_OK) {
@@ -136,13 +138,16 @@ static enum kvr_status publish_line(struct publishing *p, struct kvr_error *erro
         if (outlet->rank != rank)
             end_batch(p, outlet);
         outlet->rank = rank;
-        status =
-            kvr_kv_pack_line(outlet->packer, &tool->line, p->settings->block_size, &taken, error);
+        size_t next = 0, bytes;
+        do {
+            status = kvr_kv_pack_line(
+                outlet->packer, &tool->line, p->settings->block_size, &next, &taken, error);
+            if (kvr_kv_packed(outlet->packer, &bytes) >= p->settings->batch || bytes >= BATCH_BYTES)
+                end_batch(p, outlet);
+        } while (status == KVR_OK && next);
         if (taken && !name)
             watch_workers(p, worker);
         some = true;
-        if (kvr_kv_packed(outlet->packer) >= p->settings->batch)
-            end_batch(p, outlet);
     }
     p->left_out += !some;
     return status;

@@ -290,6 +290,20 @@ back_and_forth() {
     assert_success
 }
 
+@test "lines of very many blocks are published in messages that readers take" {
+    seq 10000 | jq -nc '{event: "stored", worker: "w0", hash_ids: [inputs], block_size: 512}' >line
+    seq 100000 200000 | jq -nc '{event: "removed", worker: "w0", hash_ids: [inputs]}' >>line
+    timeout 60 kvr-events -q line --publish "$pub" --wait 1 --linger 300ms &
+    timeout 60 kvr-events --native --idle 800ms --record frames --max-message 2MiB "w0=$pub" >live 2>err
+    wait $!
+    assert_equal "$(jq -c 'select(.event == "stored") | .hash_ids[]' live | md5sum)" "$(seq 10000 | md5sum)"
+    assert grep -q '100001 removed blocks not known before' err
+    # Each part goes on from the one before.
+    assert_equal "$(jq -s '[.[] | select(.hash_ids)] | [range(1; length) as $i |
+        .[$i].parent != .[$i - 1].hash_ids[-1]] | any' live)" false
+    assert [ "$(kvr-events --raw -q --replay frames | wc -l)" -ge 10 ]
+}
+
 # engine_cache RUN TRACE: kvr-evict replays a real engine's run as in engines.bats, its events are
 # published and read back; what is left of them is compared with the engine's own cache at the end.
 engine_cache() {

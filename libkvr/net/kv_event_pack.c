@@ -6,7 +6,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TOKENS_LIMIT = 1 << 24 }; /* of an event, when they are made up */
+/* Of one event: readers bound their messages. At least one block, though. */
+enum { TOKENS_LIMIT = 1 << 17, HASHES_LIMIT = 1 << 15 };
+
+struct content {
+    struct kvr_text medium, lora, salt;
+    size_t id_count, token_count;
+    uint64_t block_size, parent;
+    bool has_parent;
+    size_t first, count; /* of the ids: those of the event under way */
+};
 
 struct kvr_kv_packer {
     bool array;
@@ -16,6 +25,7 @@ struct kvr_kv_packer {
     uint64_t *ids, *tokens;
     size_t id_room, token_room;
     struct kvr_buffer lora, salt;
+    struct content content; /* of the line under way */
 };
 
 enum kvr_status kvr_kv_packer_create(
@@ -44,19 +54,13 @@ void kvr_kv_packer_destroy(struct kvr_kv_packer *packer)
     free(packer);
 }
 
-size_t kvr_kv_packed(const struct kvr_kv_packer *packer)
+size_t kvr_kv_packed(const struct kvr_kv_packer *packer, size_t *bytes)
 {
+    *bytes = packer->count ? packer->events.size : 0;
     return packer->count;
 }
 
 /* ---- lines ---- */
-
-struct content {
-    struct kvr_text medium, lora, salt;
-    size_t id_count, token_count;
-    uint64_t block_size, parent;
-    bool has_parent;
-};
 
 static enum kvr_status wrong(enum kvr_name name, const char *kind, struct kvr_error *error)
 {
@@ -125,8 +129,6 @@ static enum kvr_status read_content(struct kvr_kv_packer *packer, const struct k
         (!numbers(value, &packer->tokens, &packer->token_room, &content->token_count) ||
             content->token_count != content->id_count * content->block_size))
         return wrong(KVR_NAME_TOKEN_IDS, "block_size tokens for each of hash_ids", error);
-    if (!content->token_count && content->id_count > TOKENS_LIMIT / content->block_size)
-        return wrong(KVR_NAME_HASH_IDS, "short enough for one event", error);
     return KVR_OK;
 }
 
@@ -160,12 +162,13 @@ static void pack_head(
     pack_text(packer, (struct kvr_text){type, strlen(type)});
 }
 
-static void pack_ids(const struct kvr_kv_packer *kv, msgpack_packer *packer, size_t count)
+static void pack_ids(
+    const struct kvr_kv_packer *kv, msgpack_packer *packer, const struct content *content)
 {
     pack_name(kv, packer, "block_hashes");
-    msgpack_pack_array(packer, count);
-    for (size_t i = 0; i < count; i++)
-        msgpack_pack_uint64(packer, kv->ids[i]);
+    msgpack_pack_array(packer, content->count);
+    for (size_t i = 0; i < content->count; i++)
+        msgpack_pack_uint64(packer, kv->ids[content->first + i]);
 }
 
 /* Token `place` of a block that has none: the 15 high bits of a splitmix64 step. */
@@ -182,8 +185,8 @@ static void pack_tokens(
     const struct kvr_kv_packer *kv, msgpack_packer *packer, const struct content *content)
 {
     pack_name(kv, packer, "token_ids");
-    msgpack_pack_array(packer, content->id_count * content->block_size);
-    for (size_t i = 0; i < content->id_count; i++)
+    msgpack_pack_array(packer, content->count * content->block_size);
+    for (size_t i = content->first; i < content->first + content->count; i++)
         for (size_t j = 0; j < content->block_size; j++)
             msgpack_pack_uint64(packer, content->token_count
                                             ? kv->tokens[i * content->block_size + j]
@@ -195,8 +198,8 @@ static void pack_extra(
     const struct kvr_kv_packer *kv, msgpack_packer *packer, const struct content *content)
 {
     pack_name(kv, packer, "extra_keys");
-    msgpack_pack_array(packer, content->id_count);
-    for (size_t i = 0; i < content->id_count; i++) {
+    msgpack_pack_array(packer, content->count);
+    for (size_t i = content->first; i < content->first + content->count; i++) {
         bool salted = content->salt.text && i == 0 && !content->has_parent;
         size_t keys = (content->lora.text ? 1 : 0) + (salted ? 1 : 0);
         if (!keys) {
@@ -215,9 +218,11 @@ static void pack_stored(
     const struct kvr_kv_packer *kv, msgpack_packer *packer, const struct content *content)
 {
     pack_head(kv, packer, "BlockStored", 10);
-    pack_ids(kv, packer, content->id_count);
+    pack_ids(kv, packer, content);
     pack_name(kv, packer, "parent_block_hash");
-    if (content->has_parent)
+    if (content->first)
+        msgpack_pack_uint64(packer, kv->ids[content->first - 1]);
+    else if (content->has_parent)
         msgpack_pack_uint64(packer, content->parent);
     else
         msgpack_pack_nil(packer);
@@ -241,7 +246,7 @@ static void pack_removed(
     const struct kvr_kv_packer *kv, msgpack_packer *packer, const struct content *content)
 {
     pack_head(kv, packer, "BlockRemoved", 3);
-    pack_ids(kv, packer, content->id_count);
+    pack_ids(kv, packer, content);
     pack_name(kv, packer, "medium");
     pack_text(packer, content->medium);
     pack_name(kv, packer, "group_idx");
@@ -249,29 +254,37 @@ static void pack_removed(
 }
 
 enum kvr_status kvr_kv_pack_line(struct kvr_kv_packer *packer, const struct kvr_line *line,
-    uint64_t block_size, bool *taken, struct kvr_error *error)
+    uint64_t block_size, size_t *next, bool *taken, struct kvr_error *error)
 {
     struct kvr_value event = kvr_line_get(line, KVR_NAME_EVENT);
     bool stored = kvr_value_is(event, "stored"), removed = kvr_value_is(event, "removed");
-    struct content content;
+    struct content *content = &packer->content;
+    size_t first = *next, most = HASHES_LIMIT;
 
+    *next = 0;
     *taken = stored || removed || kvr_value_is(event, "cleared");
     if (!*taken)
         return KVR_OK;
-    if (stored || removed) {
-        enum kvr_status status = read_content(packer, line, block_size, stored, &content, error);
+    if ((stored || removed) && !first) {
+        enum kvr_status status = read_content(packer, line, block_size, stored, content, error);
         if (status != KVR_OK)
             return status;
     }
+    if (stored && content->block_size > TOKENS_LIMIT / HASHES_LIMIT)
+        most = content->block_size < TOKENS_LIMIT ? TOKENS_LIMIT / content->block_size : 1;
+    content->first = first;
+    content->count = content->id_count - first < most ? content->id_count - first : most;
     if (!packer->count)
         msgpack_sbuffer_clear(&packer->events);
     if (stored)
-        pack_stored(packer, &packer->packer, &content);
+        pack_stored(packer, &packer->packer, content);
     else if (removed)
-        pack_removed(packer, &packer->packer, &content);
+        pack_removed(packer, &packer->packer, content);
     else
         pack_head(packer, &packer->packer, "AllBlocksCleared", 0);
     packer->count++;
+    if ((stored || removed) && first + content->count < content->id_count)
+        *next = first + content->count;
     return KVR_OK;
 }
 

@@ -26,12 +26,14 @@ enum kvr_status kvr_kv_packer_create(
     struct kvr_kv_packer **packer, bool array, struct kvr_error *error);
 void kvr_kv_packer_destroy(struct kvr_kv_packer *packer);
 
-/* Adds a stored, removed or cleared line. *taken: it was one. KVR_BAD_INPUT for a wrong member. */
+/* Adds a stored, removed or cleared line. *taken: it was one. A line of very many blocks becomes
+ * several events, so that no message is larger than readers take: *next is 0 for a new line, and is
+ * set to where the next call goes on with it, or to 0. KVR_BAD_INPUT for a wrong member. */
 enum kvr_status kvr_kv_pack_line(struct kvr_kv_packer *packer, const struct kvr_line *line,
-    uint64_t block_size, bool *taken, struct kvr_error *error);
+    uint64_t block_size, size_t *next, bool *taken, struct kvr_error *error);
 
-/* Events so far; and the payload of them, valid until the next is added. */
-size_t kvr_kv_packed(const struct kvr_kv_packer *packer);
+/* Events so far, and their bytes; and the payload of them, valid until the next is added. */
+size_t kvr_kv_packed(const struct kvr_kv_packer *packer, size_t *bytes);
 enum kvr_status kvr_kv_pack_end(struct kvr_kv_packer *packer, double time_s, uint64_t rank,
     struct kvr_frame *payload, struct kvr_error *error);
 
