@@ -199,6 +199,33 @@ static enum kvr_status check(
     return KVR_OK;
 }
 
+/* The pipeline has options of its own: one given here would be silently without effect. */
+static enum kvr_status check_pipeline(const struct settings *settings, struct kvr_error *error)
+{
+    const struct {
+        const char *option;
+        bool given;
+    } ours[] = {
+        {"--policy", strcmp(settings->policy, KVR_ROUTE_DEFAULT_POLICY) != 0},
+        {"--tokenizer", strcmp(settings->tokenizer, KVR_DEFAULT_TOKENIZER) != 0},
+        {"--template", settings->template_file != NULL},
+        {"--by-model", settings->by_model != NULL},
+        {"--no-tokens", settings->no_tokens},
+        {"--capacity", settings->capacity.amount != 0},
+        {"--ttl", settings->ttl_ms > 0},
+        {"--escape", settings->escape},
+        {"--slo-ttft", settings->slo_ttft_ms > 0},
+        {"--cost", settings->cost_file != NULL},
+    };
+
+    for (size_t i = 0; i < sizeof ours / sizeof *ours; i++)
+        if (ours[i].given)
+            return kvr_error_set(error, KVR_BAD_USAGE,
+                "%s is for decisions in process; it belongs to the pipeline's programs",
+                ours[i].option);
+    return KVR_OK;
+}
+
 static enum kvr_status serve_until_told(struct tool *tool, const struct settings *settings,
     struct kvr_serve *serve, struct kvr_error *error)
 {
@@ -206,6 +233,8 @@ static enum kvr_status serve_until_told(struct tool *tool, const struct settings
     double until_ms = 0;
 
     tool_warn(tool, "listening on port %u", kvr_serve_port(serve));
+    if (!settings->workers)
+        tool_warn(tool, "no worker yet: -w names them, POST /kvr/workers adds one");
     while (status == KVR_OK) {
         if (tool_signalled(SIGHUP))
             kvr_serve_reload(serve);
@@ -241,6 +270,8 @@ int main(int argc, char **argv)
     }
     tool_catch(SIGHUP);
     enum kvr_status status = check(&settings, tool.operand_count, &error);
+    if (status == KVR_OK && tool.operand_count)
+        status = check_pipeline(&settings, &error);
     if (status == KVR_OK && !tool.operand_count)
         status = make_decider(&settings, &models, &decider, &error);
     if (status == KVR_OK) {

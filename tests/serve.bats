@@ -592,8 +592,37 @@ events_of() {
     assert_equal "$(metric "$port" kvr_decisions_total)" 2
 }
 
+@test "a worker that moves is asked where it is, also over kept connections" {
+    mock a --name old
+    mock b --name new
+    serve port -w "w=http://127.0.0.1:$a"
+    url=http://127.0.0.1:$port
+    ask "$port"
+    assert_equal "$(jq -r .model body)" old
+    curl -s -o /dev/null -d "{\"worker\":\"w\",\"url\":\"http://127.0.0.1:$b\"}" "$url/kvr/workers"
+    ask "$port"
+    assert_equal "$(jq -r .model body)" new
+}
+
+@test "a worker's name cannot write headers; /kvr/ is not for proxies and pages" {
+    mock a
+    serve port
+    url=http://127.0.0.1:$port
+    assert_regex "$(cat serve.err)" 'no worker yet'
+    post() { curl -s -o /dev/null -w '%{http_code}' "$@"; }
+    assert_equal "$(post -d '{"worker":"e\r\nX-Evil: 1","url":"http://127.0.0.1:'"$a"'"}' "$url/kvr/workers")" 200
+    run curl -s -i -d "$CHAT" "$url/v1/chat/completions"
+    assert_output --partial 'x-kvr-worker: e??X-Evil: 1'
+    for sign in 'Origin: http://evil.example' 'X-Forwarded-For: 1.2.3.4' 'Forwarded: for=1.2.3.4' 'Via: 1.1 proxy'; do
+        assert_equal "$(post -H "$sign" "$url/kvr/workers")" 403
+    done
+    for bad in 'http://127.0.0.1:99999' 'http://127.0.0.1:0' 'http://127.0.0.1:' 'http://127.0.0.1:x'; do
+        assert_equal "$(post -d '{"worker":"q","url":"'"$bad"'"}' "$url/kvr/workers")" 400
+    done
+}
+
 @test "bad options and addresses" {
-    for bad in '--max-requests 0' '--listen x' '--listen :' '-w nothing://x' '-w ftp://x' '--policy nonsense' '--health-path x' '-- a b'; do
+    for bad in '-w a=http://127.0.0.1:1,a=http://127.0.0.1:2' '--policy random -- cat' '-t bytes -- cat' '--max-requests 0' '--listen x' '--listen :' '-w nothing://x' '-w ftp://x' '--policy nonsense' '--health-path x' '-- a b'; do
         # shellcheck disable=SC2086
         run kvr-serve $bad
         assert_failure 2
@@ -644,6 +673,41 @@ pipeline() {
     assert_equal "$(metric "$port" kvr_decision_timeouts_total)" $((timeouts + 1))
     wait_for "[ \"\$(metric $port kvr_pipeline_restarts_total)\" -gt $restarts ]"
     wait_for "ask $port | grep -q '^200 a load-fallback'"
+}
+
+@test "a client cannot make the pipeline drop its line, nor look hung" {
+    mock a
+    pipeline port "a=http://127.0.0.1:$a" 'kvr-tokenize | kvr-match | kvr-route'
+    timeouts=$(metric "$port" kvr_decision_timeouts_total)
+    for bad in '"model":[1]' '"model":{}' '"priority":"high"' '"priority":1.5' '"max_tokens":-1' '"max_tokens":1e30' \
+        '"user":{"a":1}' '"cache_salt":[1]' '"chat_template_kwargs":"x"' '"tools":"x"' '"x":1'; do
+        for messages in '[{"role":"user","content":"x"}]' '"x"' '[1]' '[[]]' '{}' '[{}]' '[{"role":1,"content":{}}]'; do
+            curl -s -m 60 -o /dev/null -w '%{http_code}\n' -d "{$bad,\"messages\":$messages}" "http://127.0.0.1:$port/v1/chat/completions" >>codes
+        done
+    done
+    for prompt in '[1.5]' '[-1]' '[4294967296]' '["a","b"]' '[[1],[2]]' '{}' '7' '[]'; do
+        curl -s -m 60 -o /dev/null -w '%{http_code}\n' -d "{\"prompt\":$prompt}" "http://127.0.0.1:$port/v1/completions" >>codes
+    done
+    assert_equal "$(sort -u codes)" 200
+    assert_equal "$(metric "$port" kvr_decision_timeouts_total)" "$timeouts"
+    assert_equal "$(metric "$port" kvr_pipeline_restarts_total)" 0
+    run kvr-stats -q log
+    assert_success
+}
+
+@test "a pipeline that drops lines is not one that hangs" {
+    mock a --hold
+    serve port -w "a=http://127.0.0.1:$a" --decision-timeout 300ms -- \
+        'exec grep --line-buffered -v timestamp' # passes events on, drops requests
+    (ask "$port" >held) &
+    asker=$!
+    # its worker is at it for longer than a hang takes to be seen
+    wait_for "[ \"\$(metric $port kvr_decision_timeouts_total)\" = 1 ]"
+    sleep 6.5
+    assert_equal "$(metric "$port" kvr_pipeline_restarts_total)" 0
+    release "$a"
+    wait $asker
+    assert_equal "$(cat held)" '200 a fallback'
 }
 
 @test "the pipeline prints nonsense: what waits goes on at once, and it is restarted with growing pauses" {

@@ -16,6 +16,7 @@ struct kvr_connection {
     struct kvr_backend *backend;
     struct kvr_exchange *exchange; /* NULL: it waits in the pool */
     struct kvr_connection *next;   /* in the pool */
+    uint32_t moves;                /* its worker's, when it was opened */
     bool connecting, reused;
 };
 
@@ -37,15 +38,20 @@ static void leave_pool(struct kvr_connection *connection)
     }
 }
 
-void kvr_upstream_remove(struct kvr_upstream *upstream, struct kvr_backend *backend)
+void kvr_upstream_forget_idle(struct kvr_backend *backend)
 {
-    (void)upstream;
-    backend->gone = true;
     while (backend->idle) {
         struct kvr_connection *connection = backend->idle;
         leave_pool(connection);
         close_connection(connection);
     }
+}
+
+void kvr_upstream_remove(struct kvr_upstream *upstream, struct kvr_backend *backend)
+{
+    (void)upstream;
+    backend->gone = true;
+    kvr_upstream_forget_idle(backend);
 }
 
 /* The exchange and its connection part; the worker has one request less. */
@@ -78,11 +84,7 @@ static void fail(struct kvr_exchange *exchange, enum kvr_exchange_failure failur
     if (stale) {
         /* The worker closed a kept connection as we wrote: nobody's fault, and it cannot have begun
          * to answer. All kept ones are as old; a new one decides. */
-        while (backend->idle) {
-            struct kvr_connection *old = backend->idle;
-            leave_pool(old);
-            close_connection(old);
-        }
+        kvr_upstream_forget_idle(backend);
         kvr_exchange_start(upstream, exchange, backend);
         return;
     }
@@ -96,7 +98,8 @@ static void finish(struct kvr_exchange *exchange, bool keep)
     struct kvr_backend *backend = exchange->backend;
     struct kvr_connection *connection = detach(exchange);
 
-    if (keep && !backend->gone && backend->idle_count < IDLE_LIMIT) {
+    if (keep && !backend->gone && connection->moves == backend->moves &&
+        backend->idle_count < IDLE_LIMIT) {
         connection->next = backend->idle;
         backend->idle = connection;
         backend->idle_count++;
@@ -321,6 +324,7 @@ static struct kvr_connection *open_connection(
         .watch = {.events = EPOLLOUT | EPOLLIN | EPOLLRDHUP, .ready = ready},
         .upstream = upstream,
         .backend = backend,
+        .moves = backend->moves,
         .connecting = true};
     int descriptor =
         socket(backend->address.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);

@@ -270,11 +270,15 @@ static void hung(struct kvr_timer *timer)
 
 void kvr_pipe_late(struct kvr_pipe *pipeline)
 {
+    static const char ping[] = "{\"event\":\"ping\"}";
     double now_ms = kvr_clock_ms(), after_start_ms = pipeline->begun_ms + BEGINNING_MS;
 
     if (!pipeline->pid || pipeline->hang.place)
         return;
     pipeline->heard = false;
+    /* Every program passes on events that it does not know: where it lives and has only dropped the
+     * line, this comes back. */
+    kvr_pipe_tell(pipeline, ping, sizeof ping - 1);
     kvr_reactor_set(pipeline->reactor, &pipeline->hang,
         now_ms + SILENCE_MS > after_start_ms ? now_ms + SILENCE_MS : after_start_ms);
 }

@@ -10,7 +10,8 @@
  *   POST /kvr/workers                    a worker line: adds or changes one
  *   POST /kvr/workers/NAME/drain, /activate, /remove
  *
- * With keys everything but the first two needs one. Without, /kvr/ answers this machine only.
+ * With keys everything but the first two needs one. Without, /kvr/ answers this machine only, and
+ * nothing that a proxy or a browser's page says it carries.
  */
 #include "net/serve_private.h"
 
@@ -422,13 +423,26 @@ static void gather_models(struct call *call)
 
 /* ---- which ---- */
 
+/* A connection from this machine may be a proxy's or a browser's, which a page from anywhere can
+ * make ask. */
+static bool comes_from_afar(const struct kvr_http_head *head)
+{
+    static const char *const signs[] = {"forwarded", "x-forwarded-for", "x-forwarded-host",
+        "x-real-ip", "via", "origin", "referer"};
+
+    for (size_t i = 0; i < sizeof signs / sizeof *signs; i++)
+        if (kvr_http_header(head, signs[i]).text)
+            return true;
+    return false;
+}
+
 static void own_path(struct call *call, struct kvr_text path)
 {
     static const char workers[] = "/kvr/workers";
     const size_t length = sizeof workers - 1;
     bool posts = kvr_text_is(call->head.method, "POST");
 
-    if (!call->serve->key_count && !call->guest->local) {
+    if (!call->serve->key_count && (!call->guest->local || comes_from_afar(&call->head))) {
         call_refuse(call, 403, "/kvr/ is for this machine, or with a key");
         return;
     }

@@ -266,7 +266,8 @@ static void write_common(struct call *call, struct kvr_buffer *out)
     }
     if (call->chosen) {
         kvr_buffer_append_text(out, "x-kvr-worker: ");
-        kvr_buffer_append_text(out, call->chosen->name);
+        for (const char *at = call->chosen->name; *at; at++) /* a name may be any text */
+            kvr_buffer_append_byte(out, (unsigned char)*at < ' ' || *at == 0x7f ? '?' : *at);
         kvr_buffer_append_text(out, "\r\n");
     }
     if (call->reason[0]) {
@@ -631,7 +632,9 @@ static void headed(struct kvr_exchange *exchange)
     kvr_buffer_append_text(out, "\r\n");
     for (size_t i = 0; i < head->header_count; i++) {
         const struct kvr_http_header *header = &head->headers[i];
-        if (header->hop || kvr_text_is_word(header->name, "x-request-id"))
+        if (header->hop || kvr_text_is_word(header->name, "x-request-id") ||
+            kvr_text_is_word(header->name, "x-kvr-worker") ||
+            kvr_text_is_word(header->name, "x-kvr-reason")) /* those of a front end behind */
             continue;
         kvr_buffer_append(out, header->name.text, header->name.length);
         kvr_buffer_append_text(out, ": ");

@@ -8,12 +8,39 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+enum { LATE_MOST = 65536 };
+
+/* A pipeline may drop lines that it cannot read: what waits for them is given up, all at once and
+ * rarely. */
+static void forget_late(struct kvr_serve *serve)
+{
+    struct kvr_u64_map kept = {0};
+    bool inserted;
+
+    for (size_t i = 0; serve->deciding.slots && i <= serve->deciding.mask; i++) {
+        if (!serve->deciding.used[i] || serve->deciding.slots[i].value & 1)
+            continue;
+        uint64_t *slot = kvr_u64_map_insert(&kept, serve->deciding.slots[i].key, &inserted);
+        if (!slot) { /* no memory: later, then */
+            kvr_u64_map_release(&kept);
+            return;
+        }
+        *slot = serve->deciding.slots[i].value;
+    }
+    kvr_u64_map_release(&serve->deciding);
+    serve->deciding = kept;
+    serve->late_count = 0;
+}
+
 void serve_expect_late(struct kvr_serve *serve, uint64_t number, const struct kvr_backend *backend)
 {
     uint64_t *slot = kvr_u64_map_find(&serve->deciding, number);
 
-    if (slot)
-        *slot = (uint64_t)backend->number << 1 | 1;
+    if (!slot)
+        return;
+    *slot = (uint64_t)backend->number << 1 | 1;
+    if (++serve->late_count > LATE_MOST)
+        forget_late(serve);
 }
 
 /* The number in an id of ours. */
@@ -92,6 +119,7 @@ static bool answered(void *context, const char *text, size_t length)
     if (!kvr_u64_map_remove(&serve->deciding, number, &value))
         return true; /* its client has gone */
     if (value & 1) {
+        serve->late_count--;
         loop_late(serve, (uint32_t)(value >> 1));
         return true;
     }
@@ -116,6 +144,7 @@ static void ended(void *context, const char *why)
     serve_say(serve, true,
         "the pipeline %s; requests go to the least loaded worker until it is back", why);
     serve->deciding = (struct kvr_u64_map){0};
+    serve->late_count = 0;
     for (size_t i = 0; waiting.slots && i <= waiting.mask; i++)
         if (waiting.used[i] && !(waiting.slots[i].value & 1))
             call_fallback((struct call *)(uintptr_t)waiting.slots[i].value);

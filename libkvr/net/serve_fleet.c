@@ -99,6 +99,7 @@ struct loading {
     struct kvr_serve *serve;
     bool *seen; /* by number */
     size_t seen_count;
+    bool once; /* a name may stand only once; in a file a later line changes an earlier one */
 };
 
 static enum kvr_status load_one(
@@ -111,6 +112,10 @@ static enum kvr_status load_one(
     enum kvr_status status = kvr_upstream_set(&serve->upstream, worker, &backend, error);
     if (status != KVR_OK)
         return status;
+    if (loading->once && backend->loaded == serve->loads_of_fleet)
+        return kvr_error_set(
+            error, KVR_BAD_USAGE, "-w: two workers are called '%s'", backend->name);
+    backend->loaded = serve->loads_of_fleet;
     if (backend->number < loading->seen_count)
         loading->seen[backend->number] = true;
     fleet_tell(serve, backend);
@@ -123,6 +128,7 @@ static enum kvr_status load_urls(struct loading *loading, struct kvr_error *erro
     const char *at = loading->serve->options.workers;
     enum kvr_status status = KVR_OK;
 
+    loading->once = true;
     while (status == KVR_OK && *at) {
         size_t length = strcspn(at, ",");
         struct kvr_worker_description worker = {.url = {at, length}, .weight = 1};
@@ -148,12 +154,13 @@ static enum kvr_status load_urls(struct loading *loading, struct kvr_error *erro
 enum kvr_status fleet_load(struct kvr_serve *serve, struct kvr_error *error)
 {
     size_t before = serve->upstream.count;
-    struct loading loading = {serve, calloc(before + 1, sizeof(bool)), before};
+    struct loading loading = {serve, calloc(before + 1, sizeof(bool)), before, false};
 
     if (!loading.seen)
         return kvr_error_memory(error);
     const char *workers = serve->options.workers;
     enum kvr_status status = KVR_OK;
+    serve->loads_of_fleet++;
     if (workers && strstr(workers, "://") && access(workers, F_OK) != 0)
         status = load_urls(&loading, error);
     else if (workers)

@@ -97,6 +97,7 @@ struct kvr_serve {
     bool draining;
     struct guest *guests;
     size_t guest_count, call_count;
+    uint64_t loads_of_fleet; /* readings of -w */
     uint64_t buffered_bytes;
     struct call *spare;
     size_t spare_count;
@@ -117,6 +118,7 @@ struct kvr_serve {
     struct kvr_gauges gauges;
     struct kvr_pipe *pipeline;
     struct kvr_u64_map deciding; /* number → struct call *, for the pipeline */
+    size_t late_count;           /* of them are late, see serve_decision.c */
     struct merged_input *merged;
     size_t merged_count;
     uint64_t merged_lines, event_lines;

@@ -1,6 +1,7 @@
 /*
- * From the body of a request to its line. Only members that the stream knows are taken over; a
- * client cannot write hash_ids, route or event into our lines.
+ * From the body of a request to its line. Only members that the stream knows are taken over, and
+ * only where they are of the stream's types: a client cannot write hash_ids, route or event into
+ * our lines, nor a line that a program of the pipeline drops as bad, for which no decision comes.
  */
 #include "net/serve_private.h"
 
@@ -46,13 +47,48 @@ static void copy(const char *name, struct kvr_value value, struct kvr_buffer *ou
             out->data[i] = ' ';
 }
 
-/* An array of numbers is tokens; of anything else it is several prompts. */
+static void copy_typed(
+    const char *name, struct kvr_value value, enum kvr_type type, struct kvr_buffer *out)
+{
+    if (value.type == type)
+        copy(name, value, out);
+}
+
+static void copy_identity(const char *name, struct kvr_value value, struct kvr_buffer *out)
+{
+    if (value.type == KVR_STRING || value.type == KVR_NUMBER)
+        copy(name, value, out);
+}
+
+/* An array of token ids; of anything else it is several prompts, or nonsense. */
 static bool is_tokens(struct kvr_value value)
 {
     struct kvr_cursor cursor = kvr_value_open(value);
-    struct kvr_value first;
+    struct kvr_value element;
+    uint64_t id;
+    size_t count = 0;
 
-    return value.type == KVR_ARRAY && kvr_next_element(&cursor, &first) && first.type == KVR_NUMBER;
+    for (; kvr_next_element(&cursor, &element); count++)
+        if (!kvr_value_u64(element, &id) || id > UINT32_MAX)
+            return false;
+    return value.type == KVR_ARRAY && count;
+}
+
+static bool are_objects(struct kvr_value value)
+{
+    struct kvr_cursor cursor = kvr_value_open(value);
+    struct kvr_value element;
+
+    while (kvr_next_element(&cursor, &element))
+        if (element.type != KVR_OBJECT)
+            return false;
+    return value.type == KVR_ARRAY;
+}
+
+static void write_messages(struct kvr_value value, struct kvr_buffer *out)
+{
+    if (are_objects(value))
+        copy(",\"messages\":", value, out);
 }
 
 static void write_prompt(struct kvr_value value, struct kvr_buffer *out)
@@ -70,9 +106,10 @@ static void write_content(
 
     switch (kind) {
     case REQUEST_CHAT:
-        copy(",\"messages\":", kvr_line_get(body, KVR_NAME_MESSAGES), out);
-        copy(",\"tools\":", kvr_line_get(body, KVR_NAME_TOOLS), out);
-        copy(",\"chat_template_kwargs\":", kvr_line_get(body, KVR_NAME_CHAT_TEMPLATE_KWARGS), out);
+        write_messages(kvr_line_get(body, KVR_NAME_MESSAGES), out);
+        copy_typed(",\"tools\":", kvr_line_get(body, KVR_NAME_TOOLS), KVR_ARRAY, out);
+        copy_typed(",\"chat_template_kwargs\":", kvr_line_get(body, KVR_NAME_CHAT_TEMPLATE_KWARGS),
+            KVR_OBJECT, out);
         copy(
             ",\"add_generation_prompt\":", kvr_line_get(body, KVR_NAME_ADD_GENERATION_PROMPT), out);
         copy(",\"continue_final_message\":", kvr_line_get(body, KVR_NAME_CONTINUE_FINAL_MESSAGE),
@@ -82,10 +119,10 @@ static void write_content(
         write_prompt(kvr_line_get(body, KVR_NAME_PROMPT), out);
         break;
     case REQUEST_RESPONSE:
-        if (input.type == KVR_ARRAY && !is_tokens(input))
-            copy(",\"messages\":", input, out);
-        else
+        if (is_tokens(input) || input.type == KVR_STRING)
             write_prompt(input, out);
+        else
+            write_messages(input, out);
         break;
     case REQUEST_EMBEDDING:
         write_prompt(input, out);
@@ -131,7 +168,7 @@ static enum kvr_status write_session(
         enum kvr_status status =
             kvr_expression_evaluate(serve->session, &serve->line, &value, error);
         if (status == KVR_OK)
-            copy(",\"session\":", value, out);
+            copy_identity(",\"session\":", value, out);
         return KVR_OK; /* a body that has no such thing has no session */
     }
     if (serve->session_cookie[0])
@@ -142,7 +179,7 @@ static enum kvr_status write_session(
         kvr_buffer_append_text(out, ",\"session\":");
         kvr_json_write_string(out, text.text, text.length);
     } else {
-        copy(",\"user\":", kvr_line_get(&serve->line, KVR_NAME_USER), out);
+        copy_identity(",\"user\":", kvr_line_get(&serve->line, KVR_NAME_USER), out);
     }
     return KVR_OK;
 }
@@ -156,6 +193,7 @@ enum kvr_status request_write(struct call *call, enum request_kind kind, struct 
         .file = "body",
         .number = 1};
     uint64_t limit;
+    int64_t rank;
 
     enum kvr_status status = kvr_line_parse(&serve->line, &source, error);
     if (status != KVR_OK)
@@ -165,12 +203,14 @@ enum kvr_status request_write(struct call *call, enum request_kind kind, struct 
     kvr_buffer_append(out, call->id.data, call->id.length);
     kvr_buffer_append_text(out, "\",\"timestamp\":");
     kvr_json_write_fixed(out, kvr_clock_wall_ms(), 3);
-    copy(",\"model\":", kvr_line_get(&serve->line, KVR_NAME_MODEL), out);
-    copy(",\"priority\":", kvr_line_get(&serve->line, KVR_NAME_PRIORITY), out);
+    copy_typed(",\"model\":", kvr_line_get(&serve->line, KVR_NAME_MODEL), KVR_STRING, out);
+    struct kvr_value priority = kvr_line_get(&serve->line, KVR_NAME_PRIORITY);
+    if (kvr_value_i64(priority, &rank))
+        copy(",\"priority\":", priority, out);
     struct kvr_value most = kvr_line_find(&serve->line, "max_completion_tokens");
     if (most.type <= KVR_NULL)
         most = kvr_line_find(&serve->line, "max_tokens");
-    if (kvr_value_u64(most, &limit)) {
+    if (kvr_value_u64(most, &limit) && limit <= UINT32_MAX) {
         kvr_buffer_append_text(out, ",\"output_length\":");
         kvr_buffer_append_u64(out, limit);
     }

@@ -78,6 +78,8 @@ static enum kvr_status read_url(
     host[length] = '\0';
     if (colon)
         snprintf(port, sizeof port, "%.*s", (int)(stop - colon - 1), colon + 1);
+    if (strspn(port, "0123456789") != strlen(port) || atoi(port) < 1 || atoi(port) > 65535)
+        return bad_url(url, "a port that is none", error);
     if (getaddrinfo(host, port, &hints, &found) != 0 || !found)
         return bad_url(url, "its host is not found", error);
     memcpy(&backend->address, found->ai_addr, found->ai_addrlen);
@@ -147,10 +149,12 @@ enum kvr_status kvr_upstream_set(struct kvr_upstream *upstream,
     struct kvr_backend *backend =
         kvr_upstream_find(upstream, worker->name.text, worker->name.length);
     bool known = backend != NULL;
+    char safe[300];
 
     if (!known && !worker->url.length)
-        return kvr_error_set(error, KVR_BAD_USAGE, "worker '%.*s' has no url",
-            (int)worker->name.length, worker->name.text);
+        return kvr_error_set(error, KVR_BAD_USAGE,
+            "worker '%s' has no url (http://HOST:PORT, or NAME=http://HOST:PORT)",
+            kvr_printable(safe, sizeof safe, worker->name.text, worker->name.length));
     if (!known) {
         backend = calloc(1, sizeof *backend);
         if (!backend)
@@ -162,8 +166,15 @@ enum kvr_status kvr_upstream_set(struct kvr_upstream *upstream,
         backend->name = strndup(worker->name.text, worker->name.length);
     }
     enum kvr_status status = backend->name ? KVR_OK : kvr_error_memory(error);
-    if (status == KVR_OK && worker->url.length)
+    bool moved = known && worker->url.length &&
+                 (strlen(backend->url) != worker->url.length ||
+                     memcmp(backend->url, worker->url.text, worker->url.length) != 0);
+    if (status == KVR_OK && (moved || (!known && worker->url.length)))
         status = read_url(backend, worker->url, error);
+    if (status == KVR_OK && moved) { /* what is kept leads to where it was */
+        backend->moves++;
+        kvr_upstream_forget_idle(backend);
+    }
     if (status == KVR_OK && !known)
         status = place(upstream, backend, error);
     if (status != KVR_OK) {

@@ -41,7 +41,6 @@ struct kvr_backend {
     double weight;
     struct kvr_capacity capacity;
     bool healthy; /* as health checks say */
-    bool told_up; /* the decider was told that it is there */
     unsigned failures, health_failures;
     enum kvr_breaker breaker;
     double open_until_ms, open_for_ms;
@@ -51,7 +50,9 @@ struct kvr_backend {
     uint32_t in_flight;
     uint64_t requests, errors;
     uint32_t number; /* its place in the upstream's list */
+    uint64_t loaded; /* which reading of the workers named it last; the owner's */
     bool gone;       /* removed: nothing new goes there */
+    uint32_t moves;  /* how often its address has changed */
     struct kvr_connection *idle;
     size_t idle_count;
 };
@@ -83,6 +84,8 @@ enum kvr_status kvr_upstream_set(struct kvr_upstream *upstream,
     struct kvr_error *error);
 struct kvr_backend *kvr_upstream_find(
     const struct kvr_upstream *upstream, const char *name, size_t length);
+/* Closes the connections that are kept. */
+void kvr_upstream_forget_idle(struct kvr_backend *backend);
 /* Nothing new goes there; what is under way ends. The name may be added again. */
 void kvr_upstream_remove(struct kvr_upstream *upstream, struct kvr_backend *backend);
 
