@@ -64,10 +64,10 @@ static const struct kvr_option chat_options[] = {
     {0, "render", KVR_OPTION_FLAG, AT(render), NULL, "adds the rendered messages as prompt", NULL,
         NULL},
     {0, "style", KVR_OPTION_TEXT, AT(style), "STYLE",
-        "what is done to messages before the template sees them: 'plain' nothing, 'vllm' and "
-        "'transformers5' as these do; 'auto' is vllm for messages with parts as image_url, else "
-        "plain",
-        "auto", "auto|plain|vllm|transformers5"},
+        "what is done to messages before the template sees them: 'plain' nothing, 'vllm', "
+        "'sglang', 'llamacpp' and 'transformers5' as these do; 'auto' is vllm for messages with "
+        "parts as image_url, else plain",
+        "auto", "auto|plain|vllm|sglang|llamacpp|transformers5"},
     {0, "image-tokens", KVR_OPTION_COUNT, AT(image_tokens), "TOKENS",
         "that an image takes, where the template has one placeholder for it", "1", NULL},
     {0},

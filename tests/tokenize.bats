@@ -2,11 +2,16 @@
 # kvr-tokenize: what it adds, what it leaves, what it refuses.
 
 load helper
+load http
 
 setup() {
     cd "$BATS_TEST_TMPDIR" || return 1
     export XDG_CACHE_HOME=$BATS_TEST_TMPDIR/cache
     unset KVR_TOKENIZERS
+}
+
+teardown() {
+    stop_all
 }
 
 shared_vocabularies() {
@@ -218,4 +223,35 @@ shared_vocabularies() {
     run kvr-tokenize --count <<<'{"prompt":"Hello"}'
     assert_output '{"prompt":"Hello","input_length":1}'
     [ "$(stat -c %i "$file")" != "$before" ]
+}
+
+# The real engine needs PyPI: KVR_REAL_WORKER=1 asks for it.
+@test "the real llama.cpp worker's /tokenize and /apply-template agree" {
+    [ "${KVR_REAL_WORKER:-}" ] || skip "KVR_REAL_WORKER=1 asks for it"
+    need_shared worker/ci_worker.sh
+    need_shared golden
+    need_shared corpus
+    folder=${KVR_REAL_WORKER_DIR:-$REPO/build/real-worker}
+    tokenizers=$SHARED/tokenizers
+    PORT=18481 "$SHARED/worker/ci_worker.sh" "$folder" >/dev/null 2>&1 3>&-
+    cat "$folder/worker-18481.pid" >>pids
+    zcat "$SHARED/corpus/mixed_a.ndjson.gz" | awk 'NR % 10 == 0' | head -n 400 >corpus
+
+    # its Mistral merges in order of ids, which is not the order of the model's own file
+    python3 "$REPO/tests/worker_tokens.py" merges-by-id "$tokenizers/mistral_v0_1.tokenizer.json.gz" >byid.tokenizer.json
+    run "$REPO/tests/worker_tokens.py" 18481 byid.tokenizer.json texts "$SHARED/golden/mistral_v0_1.jsonl.gz" corpus
+    echo "$output"
+    assert_success
+
+    [ -s "$folder/qwen3.gguf" ] || "$folder/venv/bin/python" "$SHARED/worker/mkmodel.py" "$folder/qwen3.gguf" \
+        "$tokenizers/qwen3.tokenizer.json.gz" "$tokenizers/qwen3.tokenizer_config.json.gz"
+    "$folder/venv/bin/python" "$SHARED/worker/worker.py" "$folder/qwen3.gguf" 18482 1 4096 >worker.log 2>&1 3>&- &
+    echo $! >>pids
+    wait_for "curl -sf --noproxy '*' http://127.0.0.1:18482/health"
+    run "$REPO/tests/worker_tokens.py" 18482 "$tokenizers/qwen3.tokenizer.json.gz" texts "$SHARED/golden/qwen3.jsonl.gz" corpus
+    echo "$output"
+    assert_success
+    run "$REPO/tests/worker_tokens.py" 18482 "$tokenizers/qwen3.tokenizer.json.gz" chats "$SHARED/golden/chat_qwen3.jsonl.gz"
+    echo "$output"
+    assert_success
 }

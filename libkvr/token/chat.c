@@ -11,7 +11,7 @@ bool kvr_chat_style_find(const char *name, enum kvr_chat_style *style)
         const char *name;
         enum kvr_chat_style style;
     } styles[] = {{"plain", KVR_CHAT_PLAIN}, {"transformers5", KVR_CHAT_TRANSFORMERS_5},
-        {"vllm", KVR_CHAT_VLLM}, {"sglang", KVR_CHAT_SGLANG}};
+        {"vllm", KVR_CHAT_VLLM}, {"sglang", KVR_CHAT_SGLANG}, {"llamacpp", KVR_CHAT_LLAMACPP}};
     for (size_t i = 0; i < sizeof styles / sizeof *styles; i++) {
         if (strcmp(styles[i].name, name) == 0) {
             *style = styles[i].style;
@@ -161,7 +161,8 @@ static void render(struct run *run, void *state)
         choose_template(run, work->chat, request->template_name, work->tools.type != VALUE_NONE);
     work->add_generation_prompt = request->add_generation_prompt;
     kvr_chat_prepare(run, work);
-    if (request->continue_final_message && request->style != KVR_CHAT_SGLANG)
+    if (request->continue_final_message && request->style != KVR_CHAT_SGLANG &&
+        request->style != KVR_CHAT_LLAMACPP)
         kvr_chat_open_end(run, work);
     if (work->named)
         kvr_run_template(run, work->named->compiled, make_context(run, work));

@@ -37,9 +37,14 @@ enum kvr_chat_style {
      * text; there always is a generation prompt; tools that a template refuses are tried without
      * their wrapping. */
     KVR_CHAT_SGLANG,
+    /* llama.cpp: newlines between text parts, null content is "", developers are system, arguments
+     * of tool calls become objects, whole numbers lose their fraction (1.0 is 1), and a last
+     * message of the assistant follows the rendered text, which then ends in a generation prompt
+     * without thinking. */
+    KVR_CHAT_LLAMACPP,
 };
 
-/* "plain", "transformers5", "vllm", "sglang"; false where name is none of them. */
+/* "plain", "transformers5", "vllm", "sglang", "llamacpp"; false where name is none of them. */
 bool kvr_chat_style_find(const char *name, enum kvr_chat_style *style);
 
 /* Reads a model's files, gzip or not: config_path a tokenizer_config.json, template_path a Jinja

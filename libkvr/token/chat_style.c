@@ -1,8 +1,8 @@
 /*
  * What the servers do to messages and tools before a template sees them. vLLM:
  * entrypoints/chat_utils.py and openai/protocol.py; SGLang: entrypoints/openai/serving_chat.py and
- * parser/jinja_template_utils.py; transformers 5: utils/chat_template_utils.py. Their gaps are
- * kept: the text must be theirs.
+ * parser/jinja_template_utils.py; transformers 5: utils/chat_template_utils.py; llama.cpp:
+ * common/chat.cpp and tools/server. Their gaps are kept: the text must be theirs.
  */
 #include "token/chat_internal.h"
 
@@ -302,6 +302,68 @@ static void take_last(struct run *run, struct kvr_chat_work *work)
     kvr_dict_set_name(run, last->dict, "content", kept);
 }
 
+/* ---- llama.cpp ---- */
+
+/* Whole numbers as integers, in place, also within lists and objects: its JSON has no 1.0. */
+static struct value whole_numbers(struct value value)
+{
+    if (value.type == VALUE_FLOAT && value.real > -1e15 && value.real < 1e15 &&
+        value.real == (double)(int64_t)value.real)
+        return kvr_integer((int64_t)value.real);
+    for (size_t i = 0; value.type == VALUE_LIST && i < value.list->count; i++)
+        value.list->items[i] = whole_numbers(value.list->items[i]);
+    for (size_t i = 0; value.type == VALUE_DICT && i < value.dict->count; i++)
+        value.dict->entries[i].value = whole_numbers(value.dict->entries[i].value);
+    return value;
+}
+
+static void as_llamacpp(struct run *run, struct dict *message, bool as_parts)
+{
+    struct value *content = kvr_dict_find_name(message, "content");
+    struct value *calls = kvr_dict_find_name(message, "tool_calls");
+
+    if (is_text(kvr_dict_find_name(message, "role"), "developer"))
+        kvr_dict_set_name(run, message, "role", literal(run, "system"));
+    if (!content && !calls)
+        kvr_run_raise(run, "ValueError", "a message has neither 'content' nor 'tool_calls'");
+    if (!content || content->type == VALUE_NONE)
+        kvr_dict_set_name(run, message, "content", literal(run, ""));
+    else if (content->type == VALUE_LIST && !as_parts)
+        *content = kvr_text_value(join_texts(run, content->list, "\n"));
+    else if (content->type == VALUE_LIST)
+        simplify_media(run, content->list);
+    else if (content->type != VALUE_TEXT)
+        kvr_run_raise(run, "TypeError", "the content of a message is neither text nor a list");
+    parse_arguments(run, message, false);
+    if (calls)
+        *calls = whole_numbers(*calls);
+}
+
+/* A last message of the assistant is not rendered: it follows, for the model to go on with. */
+static void leave_last_open(struct run *run, struct kvr_chat_work *work)
+{
+    size_t count = work->messages->count;
+    struct value last = work->messages->items[count - 1];
+    const struct value *reasoning = member(last, "reasoning_content");
+    const struct value *calls = member(last, "tool_calls");
+    const struct value *content = member(last, "content");
+
+    if (count > 1 && is_text(member(work->messages->items[count - 2], "role"), "assistant"))
+        kvr_run_raise(run, "ValueError", "two messages of the assistant at the end");
+    if (calls && kvr_jinja_truth(run, *calls))
+        kvr_run_raise(run, "ValueError", "a message with tool calls cannot be continued");
+    if (reasoning && kvr_jinja_truth(run, *reasoning))
+        kvr_run_raise(
+            run, "not supported", "continuing a message with reasoning in the style of llama.cpp");
+    work->appended =
+        content->type == VALUE_LIST ? join_texts(run, content->list, "\n\n") : content->text;
+    work->messages->count--;
+    work->add_generation_prompt = true;
+    if (work->kwargs.type != VALUE_DICT)
+        work->kwargs = kvr_dict_value(kvr_dict_new(run, 1));
+    kvr_dict_set_name(run, work->kwargs.dict, "enable_thinking", kvr_bool(false));
+}
+
 /* ---- all of them ---- */
 
 void kvr_chat_style_apply(struct run *run, struct kvr_chat_work *work)
@@ -325,6 +387,14 @@ void kvr_chat_style_apply(struct run *run, struct kvr_chat_work *work)
             message->dict = as_vllm(run, message->dict, named && named->parts_in_vllm);
         else if (style == KVR_CHAT_SGLANG)
             message->dict = as_sglang(run, message->dict, named && named->parts_in_sglang);
+        else if (style == KVR_CHAT_LLAMACPP)
+            as_llamacpp(run, message->dict, named && named->parts_in_vllm);
+    }
+    if (style == KVR_CHAT_LLAMACPP) {
+        work->tools = whole_numbers(work->tools);
+        if (work->messages->count &&
+            is_text(member(work->messages->items[work->messages->count - 1], "role"), "assistant"))
+            leave_last_open(run, work);
     }
     if (style == KVR_CHAT_VLLM || style == KVR_CHAT_SGLANG)
         dump_tools(run, work);
