@@ -211,6 +211,38 @@ shared_vocabularies() {
     assert_output --partial 'token id 4294967295 is above'
 }
 
+@test "what is no vocabulary is said to be what it is" {
+    echo 'version https://git-lfs.github.com/spec/v1' >tokenizer.json
+    run kvr-tokenize -t tokenizer.json <<<'{"prompt":"x"}'
+    assert_failure 4
+    assert_output --partial 'this is a pointer of Git LFS'
+    printf '\n\016\n\005<unk>\025\000\000\000\000\030\002%80s' >tokenizer.model
+    run kvr-tokenize -t tokenizer.model <<<'{"prompt":"x"}'
+    assert_failure 4
+    assert_output --partial 'this is a SentencePiece model'
+}
+
+@test "a rank file has the special tokens of the configuration beside it" {
+    mkdir kimi
+    # all bytes, then pairs of them, as many as Kimi's file has
+    python3 -c '
+from base64 import b64encode as e
+for rank in range(163584):
+    token = bytes([rank]) if rank < 256 else (rank - 256).to_bytes(2 if rank < 65792 else 3, "big")
+    print(e(token).decode(), rank)' >kimi/tiktoken.model
+    run kvr-tokenize -t kimi --ids --count --special <<<'{"prompt":"<|im_end|><|reserved_token_163589|><think>"}'
+    assert_success
+    assert_equal "$(jq -c '.token_ids[:2], (.token_ids | length)' <<<"$output")" $'[163586,163589]\n6'
+    echo '{"added_tokens_decoder":{"163586":{"content":"<|end|>"},"163606":{"content":"<think>"}}}' >kimi/tokenizer_config.json
+    run kvr-tokenize -t kimi --ids --count --special <<<'{"prompt":"<|end|><|reserved_token_163589|><think>"}'
+    assert_success
+    assert_equal "$(jq -c .token_ids <<<"$output")" '[163586,163589,163606]'
+    echo '{"added_tokens_decoder":{"x":{}}}' >kimi/tokenizer_config.json
+    run kvr-tokenize -t kimi --count <<<'{"prompt":"x"}'
+    assert_failure 1
+    assert_output --partial 'an entry of added_tokens_decoder lacks id or content'
+}
+
 @test "the compiled cache is used, and a damaged one is not" {
     kvr-tokenize --count <<<'{"prompt":"Hello"}'
     file=$(echo cache/kvr/compiled-*.kvv)

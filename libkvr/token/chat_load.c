@@ -94,7 +94,9 @@ void kvr_chat_find_files(const char *vocabulary_path, struct kvr_chat_files *fil
         first_file(files->config, sizeof files->config, vocabulary_path, own + 1, configs, 1);
         first_file(files->source, sizeof files->source, vocabulary_path, own + 1, sources, 2);
     }
-    if (files->config[0] || files->source[0] || strncmp(name, "tokenizer.", 10) != 0)
+    bool only_one = strncmp(name, "tokenizer.", 10) == 0 || strncmp(name, "tekken.", 7) == 0 ||
+                    strncmp(name, "tiktoken.", 9) == 0 || strcmp(name, "qwen.tiktoken") == 0;
+    if (files->config[0] || files->source[0] || !only_one)
         return;
     first_file(files->config, sizeof files->config, vocabulary_path, directory, configs, 1);
     first_file(files->source, sizeof files->source, vocabulary_path, directory, sources, 2);

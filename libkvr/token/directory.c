@@ -9,8 +9,8 @@
 #include <unistd.h>
 
 static const char *const endings[] = {".tiktoken", ".tokenizer.json", ".tekken.json", ".json", ""};
-static const char *const inside[] = {
-    "/tokenizer.json", "/tekken.json", "/tokenizer.model.tiktoken", "/tokenizer.tiktoken"};
+static const char *const inside[] = {"/tokenizer.json", "/tekken.json", "/tokenizer.model.tiktoken",
+    "/tokenizer.tiktoken", "/tiktoken.model", "/qwen.tiktoken", "/tokenizer.model"};
 static const char *const packings[] = {"", ".gz"};
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))

@@ -1,11 +1,14 @@
 /*
  * tiktoken rank files: "base64 rank" lines. The file says neither split pattern nor special
  * tokens; both are public facts of each encoding. The number of ranks tells which one it is (a
- * renamed file is still known), except o200k_harmony, which shares the ranks of o200k_base.
+ * renamed file is still known), except o200k_harmony, which shares the ranks of o200k_base. Special
+ * tokens that a tokenizer_config.json beside the file lists (Kimi, GLM) come before those known
+ * here.
  */
-#include "token/tokenizer_internal.h"
+#include "token/load_steps.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 struct special {
@@ -13,14 +16,20 @@ struct special {
     uint32_t id;
 };
 
+/* `count` special tokens: of ids from `id` on, with numbers from `number` on in their texts. */
+struct numbered {
+    const char *format;
+    uint32_t id, number, count;
+};
+
 struct encoding {
     const char *name;
     uint32_t ranks; /* lines of its file */
     enum kvr_scan scan;
+    const char *pattern; /* where no scanner stands for it */
     bool nfc;
-    const struct special *specials; /* ends with NULL */
-    const char *numbered;           /* further specials: "<|extra_%u|>" from number_first ... */
-    uint32_t numbered_id, numbered_count;
+    const struct special *specials;  /* ends with NULL */
+    const struct numbered *numbered; /* ends with NULL; may be NULL */
 };
 
 static const struct special gpt2[] = {{"<|endoftext|>", 50256}, {NULL, 0}};
@@ -44,24 +53,79 @@ static const struct special llama3[] = {{"<|begin_of_text|>", 128000}, {"<|end_o
 static const struct special qwen[] = {
     {"<|endoftext|>", 151643}, {"<|im_start|>", 151644}, {"<|im_end|>", 151645}, {NULL, 0}};
 
+static const struct special llama4[] = {{"<|begin_of_text|>", 200000}, {"<|end_of_text|>", 200001},
+    {"<|fim_prefix|>", 200002}, {"<|fim_middle|>", 200003}, {"<|fim_suffix|>", 200004},
+    {"<|header_start|>", 200005}, {"<|header_end|>", 200006}, {"<|eom|>", 200007},
+    {"<|eot|>", 200008}, {"<|step|>", 200009},
+    {"<|text_post_train_reserved_special_token_0|>", 200010},
+    {"<|text_post_train_reserved_special_token_1|>", 200011},
+    {"<|text_post_train_reserved_special_token_2|>", 200012},
+    {"<|text_post_train_reserved_special_token_3|>", 200013},
+    {"<|text_post_train_reserved_special_token_4|>", 200014},
+    {"<|text_post_train_reserved_special_token_5|>", 200015}, {"<|python_start|>", 200016},
+    {"<|python_end|>", 200017}, {"<|finetune_right_pad|>", 200018}, {"<|image_start|>", 200080},
+    {"<|image_end|>", 200081}, {"<|vision_reserved_special_token_0|>", 200082},
+    {"<|vision_reserved_special_token_1|>", 200083}, {"<|tile_x_separator|>", 200084},
+    {"<|tile_y_separator|>", 200085}, {"<|vision_reserved_special_token_2|>", 200086},
+    {"<|vision_reserved_special_token_3|>", 200087},
+    {"<|vision_reserved_special_token_4|>", 200088},
+    {"<|vision_reserved_special_token_5|>", 200089}, {"<|image|>", 200090},
+    {"<|vision_reserved_special_token_6|>", 200091}, {"<|patch|>", 200092},
+    {"<|reasoning_reserved_special_token_0|>", 201134},
+    {"<|reasoning_reserved_special_token_1|>", 201135},
+    {"<|reasoning_reserved_special_token_2|>", 201136},
+    {"<|reasoning_reserved_special_token_3|>", 201137},
+    {"<|reasoning_reserved_special_token_4|>", 201138},
+    {"<|reasoning_reserved_special_token_5|>", 201139},
+    {"<|reasoning_reserved_special_token_6|>", 201140},
+    {"<|reasoning_reserved_special_token_7|>", 201141}, {"<|reasoning_thinking_start|>", 201142},
+    {"<|reasoning_thinking_end|>", 201143}, {NULL, 0}};
+static const struct special glm4[] = {{"<|endoftext|>", 151329}, {"[MASK]", 151330},
+    {"[gMASK]", 151331}, {"[sMASK]", 151332}, {"<sop>", 151333}, {"<eop>", 151334},
+    {"<|system|>", 151335}, {"<|user|>", 151336}, {"<|assistant|>", 151337},
+    {"<|observation|>", 151338}, {"<|begin_of_image|>", 151339}, {"<|end_of_image|>", 151340},
+    {"<|begin_of_video|>", 151341}, {"<|end_of_video|>", 151342}, {NULL, 0}};
+static const struct special kimi[] = {{"[BOS]", 163584}, {"[EOS]", 163585}, {"<|im_end|>", 163586},
+    {"<|im_user|>", 163587}, {"<|im_assistant|>", 163588}, {"<|start_header_id|>", 163590},
+    {"<|end_header_id|>", 163591}, {"[EOT]", 163593}, {"<|im_system|>", 163594},
+    {"<|tool_calls_section_begin|>", 163595}, {"<|tool_calls_section_end|>", 163596},
+    {"<|tool_call_begin|>", 163597}, {"<|tool_call_argument_begin|>", 163598},
+    {"<|tool_call_end|>", 163599}, {"<|im_middle|>", 163601}, {"[UNK]", 163838}, {"[PAD]", 163839},
+    {NULL, 0}};
+
+/* o200k's pattern for letters that are not Han, which stand alone. */
+#define NOT_HAN "\\p{Lm}\\p{Lo}\\p{M}&&[^\\p{Han}]]"
+#define WORD_START "[^\\r\\n\\p{L}\\p{N}]?"
+#define CONTRACTION "(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+#define KIMI_PATTERN                                                                               \
+    "[\\p{Han}]+|" WORD_START "[\\p{Lu}\\p{Lt}" NOT_HAN "*[\\p{Ll}" NOT_HAN "+" CONTRACTION        \
+    "|" WORD_START "[\\p{Lu}\\p{Lt}" NOT_HAN "+[\\p{Ll}" NOT_HAN "*" CONTRACTION                   \
+    "|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+
+static const struct numbered harmony_numbered[] = {
+    {"<|reserved_%u|>", 200013, 200013, 1075}, {NULL, 0, 0, 0}};
+static const struct numbered llama3_numbered[] = {
+    {"<|reserved_special_token_%u|>", 128011, 3, 245}, {NULL, 0, 0, 0}};
+static const struct numbered llama4_numbered[] = {
+    {"<|text_post_train_reserved_special_token_%u|>", 200019, 8, 61},
+    {"<|vision_reserved_special_token_%u|>", 200093, 7, 1041},
+    {"<|reserved_special_token_%u|>", 201144, 0, 904}, {NULL, 0, 0, 0}};
+static const struct numbered qwen_numbered[] = {{"<|extra_%u|>", 151646, 0, 205}, {NULL, 0, 0, 0}};
+
 static const struct encoding encodings[] = {
-    {"p50k_edit", 50280, KVR_SCAN_GPT2, false, p50k_edit, NULL, 0, 0},
-    {"p50k_base", 50280, KVR_SCAN_GPT2, false, gpt2, NULL, 0, 0},
-    {"r50k_base", 50256, KVR_SCAN_GPT2, false, gpt2, NULL, 0, 0},
-    {"cl100k_base", 100256, KVR_SCAN_CL100K, false, cl100k, NULL, 0, 0},
-    {"o200k_harmony", 199998, KVR_SCAN_O200K, false, harmony, "<|reserved_%u|>", 200013, 1075},
-    {"o200k_base", 199998, KVR_SCAN_O200K, false, o200k, NULL, 0, 0},
-    {"llama3", 128000, KVR_SCAN_LLAMA3, false, llama3, "<|reserved_special_token_%u|>", 128011,
-        245},
-    {"qwen", 151643, KVR_SCAN_QWEN2, true, qwen, "<|extra_%u|>", 151646, 205},
+    {"p50k_edit", 50280, KVR_SCAN_GPT2, NULL, false, p50k_edit, NULL},
+    {"p50k_base", 50280, KVR_SCAN_GPT2, NULL, false, gpt2, NULL},
+    {"r50k_base", 50256, KVR_SCAN_GPT2, NULL, false, gpt2, NULL},
+    {"cl100k_base", 100256, KVR_SCAN_CL100K, NULL, false, cl100k, NULL},
+    {"o200k_harmony", 199998, KVR_SCAN_O200K, NULL, false, harmony, harmony_numbered},
+    {"o200k_base", 199998, KVR_SCAN_O200K, NULL, false, o200k, NULL},
+    {"llama3", 128000, KVR_SCAN_LLAMA3, NULL, false, llama3, llama3_numbered},
+    {"llama4", 200000, KVR_SCAN_O200K, NULL, false, llama4, llama4_numbered},
+    {"qwen", 151643, KVR_SCAN_QWEN2, NULL, true, qwen, qwen_numbered},
+    {"glm4", 151329, KVR_SCAN_LLAMA3, NULL, false, glm4, NULL},
+    {"kimi", 163584, KVR_SCAN_NONE, KIMI_PATTERN, false, kimi, NULL},
 };
 #define ENCODING_COUNT (sizeof encodings / sizeof *encodings)
-
-/* What the numbers in the names of numbered specials start with. */
-static uint32_t first_number(const struct encoding *encoding)
-{
-    return encoding->specials == harmony ? 200013 : encoding->specials == llama3 ? 3 : 0;
-}
 
 /* The encoding of so many ranks; where several have them, the one that the name contains, else the
  * last. */
@@ -138,36 +202,106 @@ static enum kvr_status read_line(struct kvr_source *source, const char *line, si
     return status ? kvr_error_prefix(error, "line %llu", (unsigned long long)number) : KVR_OK;
 }
 
-static enum kvr_status add_special(
-    struct kvr_source *source, const char *text, uint32_t id, struct kvr_error *error)
+static enum kvr_status add_special_text(struct kvr_source *source, const char *text, size_t length,
+    uint32_t id, struct kvr_error *error)
 {
-    enum kvr_status status = kvr_source_add_token(
-        source, id, text, strlen(text), KVR_TOKEN_ADDED | KVR_TOKEN_SPECIAL, error);
+    enum kvr_status status =
+        kvr_source_add_token(source, id, text, length, KVR_TOKEN_ADDED | KVR_TOKEN_SPECIAL, error);
 
     if (status)
         return status;
     struct kvr_step step = {.flags = KVR_ADDED_SPECIAL, .a = (int32_t)id};
-    return kvr_source_add_step(source, KVR_ADDED, step, text, strlen(text), NULL, 0, error);
+    return kvr_source_add_step(source, KVR_ADDED, step, text, length, NULL, 0, error);
 }
 
-static enum kvr_status add_encoding(
+static enum kvr_status add_special(
+    struct kvr_source *source, const char *text, uint32_t id, struct kvr_error *error)
+{
+    return add_special_text(source, text, strlen(text), id, error);
+}
+
+/* Special tokens as known of the encoding. */
+static enum kvr_status add_known(
     struct kvr_source *source, const struct encoding *encoding, struct kvr_error *error)
+{
+    enum kvr_status status = KVR_OK;
+
+    for (const struct special *s = encoding->specials; s->text && !status; s++)
+        status = add_special(source, s->text, s->id, error);
+    for (const struct numbered *n = encoding->numbered; n && n->format; n++)
+        for (uint32_t i = 0; i < n->count && !status; i++) {
+            char text[64];
+            snprintf(text, sizeof text, n->format, (unsigned)(n->number + i));
+            status = add_special(source, text, n->id + i, error);
+        }
+    return status;
+}
+
+/* "added_tokens_decoder": {"ID": {"content": ...}, ...} of a configuration. *count: how many. */
+static enum kvr_status add_configured(
+    struct kvr_source *source, struct kvr_text config, uint32_t *count, struct kvr_error *error)
+{
+    struct kvr_structure *structure = kvr_structure_create();
+    struct kvr_buffer scratch[2] = {{0}};
+    struct kvr_value file = {0};
+    struct kvr_member member;
+    enum kvr_status status = structure ? KVR_OK : kvr_error_memory(error);
+
+    *count = 0;
+    if (!status)
+        status = kvr_json_check(structure, config.text, config.length, &file, NULL, error);
+    struct kvr_value list = kvr_value_get(file, "added_tokens_decoder");
+    struct kvr_cursor cursor = kvr_value_open(list);
+    while (!status && list.type == KVR_OBJECT && kvr_next_member(&cursor, &member)) {
+        struct kvr_text text;
+        uint64_t id = KVR_TOKEN_LIMIT;
+        const char *name = kvr_value_string(member.name, &scratch[0]) /* appends */
+                               ? kvr_buffer_text(&scratch[0])
+                               : NULL;
+        if (name)
+            id = strtoull(name, NULL, 10);
+        kvr_buffer_clear(&scratch[0]);
+        if (!kvr_value_text(kvr_value_get(member.value, "content"), &scratch[1], &text) ||
+            !text.length || id >= KVR_TOKEN_LIMIT)
+            status = kvr_error_set(
+                error, KVR_BAD_INPUT, "an entry of added_tokens_decoder lacks id or content");
+        else if (id >= source->token_count || !(source->tokens[id].flags & KVR_TOKEN_PRESENT))
+            status = add_special_text(source, text.text, text.length, (uint32_t)id, error);
+        (*count)++;
+    }
+    kvr_buffer_release(&scratch[0]);
+    kvr_buffer_release(&scratch[1]);
+    kvr_structure_destroy(structure);
+    return status ? kvr_error_prefix(error, "tokenizer_config.json") : KVR_OK;
+}
+
+static enum kvr_status add_encoding(struct kvr_source *source, const struct encoding *encoding,
+    struct kvr_text config, struct kvr_error *error)
 {
     enum kvr_status status = KVR_OK;
     struct kvr_step scan = {.kind = KVR_PRETOKENIZE_SCAN, .a = encoding->scan};
     struct kvr_step nfc = {.kind = KVR_NORMALIZE_NFC};
-    struct kvr_step bytes = {.kind = KVR_DECODE_BYTES};
+    struct kvr_step bytes = {.kind = KVR_DECODE_BYTES}, split = {0};
+    uint32_t configured = 0;
 
-    for (const struct special *s = encoding->specials; s->text && !status; s++)
-        status = add_special(source, s->text, s->id, error);
-    for (uint32_t i = 0; i < encoding->numbered_count && !status; i++) {
+    if (config.text)
+        status = add_configured(source, config, &configured, error);
+    if (!status && !configured)
+        status = add_known(source, encoding, error);
+    /* Kimi's other ids are named by their number */
+    for (uint32_t i = 0; encoding->specials == kimi && i < 256 && !status; i++) {
+        uint32_t id = encoding->ranks + i;
         char text[64];
-        snprintf(text, sizeof text, encoding->numbered, first_number(encoding) + i);
-        status = add_special(source, text, encoding->numbered_id + i, error);
+        if (id < source->token_count && source->tokens[id].flags & KVR_TOKEN_PRESENT)
+            continue;
+        snprintf(text, sizeof text, "<|reserved_token_%u|>", (unsigned)id);
+        status = add_special(source, text, id, error);
     }
     if (!status && encoding->nfc)
         status = kvr_source_add_step(source, KVR_NORMALIZERS, nfc, NULL, 0, NULL, 0, error);
-    if (!status)
+    if (!status && encoding->pattern)
+        status = kvr_add_split(source, encoding->pattern, strlen(encoding->pattern), split, error);
+    else if (!status)
         status = kvr_source_add_step(source, KVR_PRETOKENIZERS, scan, NULL, 0, NULL, 0, error);
     if (!status)
         status = kvr_source_add_step(source, KVR_DECODERS, bytes, NULL, 0, NULL, 0, error);
@@ -175,7 +309,7 @@ static enum kvr_status add_encoding(
 }
 
 enum kvr_status kvr_load_tiktoken(struct kvr_source *source, const char *bytes, size_t length,
-    const char *name, struct kvr_error *error)
+    const char *name, struct kvr_text config, struct kvr_error *error)
 {
     uint32_t ranks = 0;
     uint64_t number = 0;
@@ -201,5 +335,5 @@ enum kvr_status kvr_load_tiktoken(struct kvr_source *source, const char *bytes, 
     if (!encoding)
         return kvr_error_set(error, KVR_UNSUPPORTED,
             "a rank file of %u ranks belongs to no known encoding (truncated?)", (unsigned)ranks);
-    return add_encoding(source, encoding, error);
+    return add_encoding(source, encoding, config, error);
 }

@@ -1,6 +1,7 @@
 /*
  * Loading: telling a file's format, compiling, the compiled cache, and what follows from an image.
  */
+#include "token/chat.h"
 #include "token/file.h"
 #include "token/image_cache.h"
 #include "token/tokenizer_internal.h"
@@ -9,12 +10,48 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <xxhash.h>
 
-static enum kvr_status load_source(struct kvr_source *source, const char *bytes, size_t length,
-    const char *name, struct kvr_error *error)
+/* What people have instead of a vocabulary, by how it starts. */
+static const struct {
+    const char *start, *what;
+} mistaken[] = {
+    {"version https://git-lfs", "a pointer of Git LFS, not the file that it stands for"},
+    {"GGUF", "a GGUF model: its vocabulary is not read from there"},
+    {"<", "a page of HTML or XML"},
+};
+
+static enum kvr_status check_kind(const char *bytes, size_t length, struct kvr_error *error)
 {
-    size_t at = 0;
+    for (size_t i = 0; i < sizeof mistaken / sizeof *mistaken; i++) {
+        size_t size = strlen(mistaken[i].start);
+        if (length > size && memcmp(bytes, mistaken[i].start, size) == 0)
+            return kvr_error_set(error, KVR_UNSUPPORTED, "this is %s", mistaken[i].what);
+    }
+    /* a protocol buffer of SentencePiece begins with its first piece, <unk> or <pad> */
+    if (length > 64 && bytes[0] == '\n' && bytes[2] == '\n' && memchr(bytes, '\0', 64))
+        return kvr_error_set(error, KVR_UNSUPPORTED,
+            "this is a SentencePiece model: the model's tokenizer.json says the same");
+    return KVR_OK;
+}
 
+/* A vocabulary file, and for rank files the tokenizer_config.json beside it (NULL: none). */
+struct files {
+    const char *bytes;
+    size_t length;
+    const char *name;
+    struct kvr_text config;
+};
+
+static enum kvr_status load_source(
+    struct kvr_source *source, const struct files *files, struct kvr_error *error)
+{
+    const char *bytes = files->bytes;
+    size_t length = files->length, at = 0;
+    enum kvr_status status = check_kind(bytes, length, error);
+
+    if (status)
+        return status;
     if (length >= 3 && memcmp(bytes, "\xef\xbb\xbf", 3) == 0)
         at = 3;
     while (at < length &&
@@ -23,8 +60,8 @@ static enum kvr_status load_source(struct kvr_source *source, const char *bytes,
     if (at == length)
         return kvr_error_set(error, KVR_BAD_INPUT, "the vocabulary is empty");
     if (bytes[at] != '{')
-        return kvr_load_tiktoken(source, bytes, length, name, error);
-    if (strstr(name, "tekken") ||
+        return kvr_load_tiktoken(source, bytes, length, files->name, files->config, error);
+    if (strstr(files->name, "tekken") ||
         memmem(bytes + at, length - at > 400 ? 400 : length - at, "\"num_vocab_tokens\"", 18))
         return kvr_load_tekken(source, bytes + at, length - at, error);
     return kvr_load_huggingface(source, bytes + at, length - at, error);
@@ -180,28 +217,29 @@ static enum kvr_status compile(
     return status;
 }
 
-enum kvr_status kvr_tokenizer_parse(struct kvr_tokenizer **tokenizer, const void *bytes,
-    size_t length, const char *name, struct kvr_error *error)
+static enum kvr_status parse(
+    struct kvr_tokenizer **tokenizer, struct files files, struct kvr_error *error)
 {
     struct kvr_source source = {.unknown_id = KVR_NO_TOKEN};
     struct kvr_buffer unpacked = {0};
-    const char *slash = strrchr(name, '/');
+    const char *slash = strrchr(files.name, '/');
     enum kvr_status status = KVR_OK;
 
     *tokenizer = calloc(1, sizeof **tokenizer);
     if (!*tokenizer)
         return kvr_error_memory(error);
     (*tokenizer)->image.random = true;
-    if (strcmp(name, "bytes") == 0 || strcmp(name, "chars") == 0) {
-        source.model = name[0] == 'b' ? KVR_MODEL_BYTES : KVR_MODEL_CHARS;
+    if (strcmp(files.name, "bytes") == 0 || strcmp(files.name, "chars") == 0) {
+        source.model = files.name[0] == 'b' ? KVR_MODEL_BYTES : KVR_MODEL_CHARS;
     } else {
-        if (kvr_is_gzip(bytes, length)) {
-            status = kvr_gunzip(bytes, length, &unpacked, error);
-            bytes = unpacked.data;
-            length = unpacked.length;
+        if (kvr_is_gzip(files.bytes, files.length)) {
+            status = kvr_gunzip(files.bytes, files.length, &unpacked, error);
+            files.bytes = unpacked.data;
+            files.length = unpacked.length;
         }
+        files.name = slash ? slash + 1 : files.name;
         if (!status)
-            status = load_source(&source, bytes, length, slash ? slash + 1 : name, error);
+            status = load_source(&source, &files, error);
     }
     if (!status)
         status = compile(*tokenizer, &source, error);
@@ -214,6 +252,12 @@ enum kvr_status kvr_tokenizer_parse(struct kvr_tokenizer **tokenizer, const void
         *tokenizer = NULL;
     }
     return status;
+}
+
+enum kvr_status kvr_tokenizer_parse(struct kvr_tokenizer **tokenizer, const void *bytes,
+    size_t length, const char *name, struct kvr_error *error)
+{
+    return parse(tokenizer, (struct files){bytes, length, name, {NULL, 0}}, error);
 }
 
 /* From the compiled cache; KVR_END where it has none that is right. */
@@ -238,8 +282,9 @@ static enum kvr_status load_compiled(struct kvr_tokenizer **tokenizer, const cha
 enum kvr_status kvr_tokenizer_load(struct kvr_tokenizer **tokenizer, const char *path,
     const char *cache_directory, struct kvr_error *error)
 {
-    struct kvr_buffer file = {0};
+    struct kvr_buffer file = {0}, config = {0};
     struct kvr_image_key key;
+    struct kvr_chat_files beside;
     struct stat info;
 
     if (strcmp(path, "bytes") == 0 || strcmp(path, "chars") == 0)
@@ -253,19 +298,28 @@ enum kvr_status kvr_tokenizer_load(struct kvr_tokenizer **tokenizer, const char 
     }
     bool regular = S_ISREG(info.st_mode) && info.st_size > 0;
     kvr_image_key_of(&key, path, &info);
+    /* rank files say nothing of special tokens: the configuration does, and is part of the key */
+    beside.config[0] = '\0';
+    if (!strstr(path, ".json"))
+        kvr_chat_find_files(path, &beside);
+    if (beside.config[0] && kvr_read_file(beside.config, &config, NULL) == KVR_OK)
+        key.id ^= XXH3_64bits(config.data, config.length);
     if (regular && cache_directory &&
         load_compiled(tokenizer, cache_directory, &key, error) == KVR_OK) {
+        kvr_buffer_release(&config);
         close(descriptor);
         return KVR_OK;
     }
     enum kvr_status status = kvr_read_descriptor(descriptor, &file, error);
     close(descriptor);
     if (!status)
-        status = kvr_tokenizer_parse(tokenizer, file.data, file.length, path, error);
+        status = parse(tokenizer,
+            (struct files){file.data, file.length, path, {config.data, config.length}}, error);
     if (!status && regular && cache_directory)
         kvr_image_cache_store(
             cache_directory, &key, (*tokenizer)->image.data, (*tokenizer)->image_bytes);
     kvr_buffer_release(&file);
+    kvr_buffer_release(&config);
     if (status)
         kvr_error_prefix(error, "vocabulary '%s'", path);
     return status;

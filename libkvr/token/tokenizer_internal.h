@@ -5,6 +5,7 @@
 #define KVR_TOKEN_TOKENIZER_INTERNAL_H
 
 #include "base/pages.h"
+#include "line/json.h"
 #include "token/added.h"
 #include "token/pattern.h"
 #include "token/piece_cache.h"
@@ -68,9 +69,10 @@ void kvr_fold_pieces(struct kvr_pieces *pieces);
 /* Decodes standard base64 into out (room for 3/4 of length); the length, or -1 if it is none. */
 ptrdiff_t kvr_base64_decode(const char *text, size_t length, uint8_t *out);
 
-/* Loaders: bytes of a file (not gzipped) into a source. */
+/* Loaders: bytes of a file (not gzipped) into a source. The special tokens of a rank file are those
+ * that config, a tokenizer_config.json, lists (NULL text: those known of its encoding). */
 enum kvr_status kvr_load_tiktoken(struct kvr_source *source, const char *bytes, size_t length,
-    const char *name, struct kvr_error *error);
+    const char *name, struct kvr_text config, struct kvr_error *error);
 enum kvr_status kvr_load_huggingface(
     struct kvr_source *source, const char *bytes, size_t length, struct kvr_error *error);
 enum kvr_status kvr_load_tekken(
