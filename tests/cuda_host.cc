@@ -11,7 +11,13 @@
 #endif
 #endif
 
-enum { THREADS_MOST = 1024, STACK_BYTES = 128 << 10, LANE_BYTES = 64, GUARD_BYTES = 256 };
+enum {
+    THREADS_MOST = 1024,
+    STACK_BYTES = 128 << 10,
+    LANE_BYTES = 64,
+    GUARD_BYTES = 256,
+    COPIES_MOST = 512
+};
 
 dim3 threadIdx, blockIdx, blockDim, gridDim;
 unsigned char *cuda_host_shared;
@@ -24,6 +30,16 @@ namespace
 /* Where a fibre stands: it runs, waits for its warp or its block, or has returned. */
 enum waiting { RUNS, WARP, BLOCK, ENDED };
 
+/* Asynchronous copies that a thread has started and not waited for, the oldest first. */
+struct copies {
+    struct {
+        void *to;
+        const void *from;
+        unsigned group;
+    } copy[COPIES_MOST];
+    unsigned count, group; /* group: of those that begin now */
+};
+
 /* A fibre is made once and serves one thread after the other. Contexts are only for its first
  * entry, as every change of one asks the kernel for the signal mask; the sanitizers follow nothing
  * else, though. */
@@ -31,6 +47,7 @@ struct fibre {
     ucontext_t context;
     jmp_buf jump;
     bool made;
+    copies copying;
     unsigned char *stack;
     waiting state;
     const void *place;
@@ -67,6 +84,8 @@ void fibre_main()
 {
     for (;;) {
         body(body_context);
+        if (fibres[running].copying.count > 0)
+            found("copies that are not waited for");
         fibres[running].state = ENDED;
         leave(fibres[running]);
     }
@@ -154,6 +173,7 @@ void start(unsigned number)
 {
     fibre &fibre = fibres[number];
 
+    fibre.copying.count = fibre.copying.group = 0;
     fibre.state = RUNS;
     fibre.index = dim3(
         number % blockDim.x, number / blockDim.x % blockDim.y, number / blockDim.x / blockDim.y);
@@ -226,6 +246,42 @@ void cuda_host_block_barrier(const void *place)
 void cuda_host_warp_barrier(const void *place)
 {
     wait(WARP, place);
+}
+
+void cuda_host_copy(void *to, const void *from, bool there)
+{
+    copies &own = fibres[running].copying;
+
+    if (reinterpret_cast<uintptr_t>(to) % 16 != 0 ||
+        (there && reinterpret_cast<uintptr_t>(from) % 16 != 0))
+        found("a copy of 16 bytes that is not aligned");
+    if (own.count == COPIES_MOST) {
+        found("more copies under way than the tests can follow");
+        return;
+    }
+    memset(to, 0xff, 16);
+    own.copy[own.count++] = {to, there ? from : nullptr, own.group};
+}
+
+void cuda_host_copies_begun()
+{
+    fibres[running].copying.group++;
+}
+
+void cuda_host_copies_done_but(unsigned groups)
+{
+    copies &own = fibres[running].copying;
+    unsigned done = 0;
+
+    for (; done < own.count && own.copy[done].group + groups < own.group; done++) {
+        if (own.copy[done].from)
+            memcpy(own.copy[done].to, own.copy[done].from, 16);
+        else
+            memset(own.copy[done].to, 0, 16);
+    }
+    for (unsigned i = done; i < own.count; i++)
+        own.copy[i - done] = own.copy[i];
+    own.count -= done;
 }
 
 unsigned char *cuda_host_lane(unsigned lane)

@@ -21,8 +21,12 @@
  *     a1: row g + 8, columns 2t, 2t + 1       b1: rows 2t + 8, 2t + 9, column g
  *     a2: row g,     columns 2t + 8, 2t + 9   d0, d1: row g, columns 2t, 2t + 1
  *     a3: row g + 8, columns 2t + 8, 2t + 9   d2, d3: row g + 8, the same
- * ldmatrix.x2.trans: lanes 0 to 7 name the rows of the first 8×8 matrix, 8 to 15 those of the
- * second; lane 4·g + t receives of each the numbers at rows 2t and 2t + 1 of column g.
+ * ldmatrix.x4: lanes 8·j to 8·j + 7 name the rows of the 8×8 matrix j; lane 4·g + t receives of
+ * each the numbers 2t and 2t + 1 of row g, or with .trans those at rows 2t and 2t + 1 of column g.
+ *
+ * cp.async: the destination is NaN from the start of a copy on, and what it brings is there only
+ * when its thread waits for its group; so a read before that gets NaN. A thread that ends without
+ * having waited for all its copies is a fault.
  */
 #ifndef KVR_TESTS_CUDA_HOST_H
 #define KVR_TESTS_CUDA_HOST_H
@@ -61,6 +65,9 @@ void cuda_host_set_devices(int count, int capability);
 
 #ifdef __cplusplus
 }
+
+/* Keeps the first fault. */
+void cuda_host_found(const char *what);
 
 #include "tests/cuda_host_runtime.h"
 
@@ -132,6 +139,11 @@ static inline uint32_t __float_as_uint(float value)
 static inline float rsqrtf(float value)
 {
     return 1 / sqrtf(value);
+}
+
+static inline float power_of_two(float value)
+{
+    return exp2f(value);
 }
 
 static inline float __shfl_xor_sync(unsigned, float value, int distance)
@@ -216,19 +228,53 @@ static inline void mma_16x8x16(float (&d)[4], const uint32_t (&a)[4], const uint
     cuda_host_warp_barrier("mma done");
 }
 
-static inline void load_transposed(uint32_t (&b)[2], const uint16_t *row)
+/* Register j of a lane: two numbers of row g of matrix j, or of column g where it is transposed. */
+static inline void cuda_host_load(uint32_t (&b)[4], const uint16_t *row, bool transposed)
 {
     unsigned lane = threadIdx.x % 32, group = lane / 4, t = lane % 4;
 
+    if (reinterpret_cast<uintptr_t>(row) % 16 != 0)
+        cuda_host_found("a row of a matrix that is not aligned");
     memcpy(cuda_host_lane(lane), &row, sizeof row);
-    cuda_host_warp_barrier("load");
-    for (unsigned i = 0; i < 2; i++) {
+    cuda_host_warp_barrier(transposed ? "load transposed" : "load");
+    for (unsigned i = 0; i < 4; i++) {
         const uint16_t *first, *second;
-        memcpy(&first, cuda_host_lane(8 * i + 2 * t), sizeof first);
-        memcpy(&second, cuda_host_lane(8 * i + 2 * t + 1), sizeof second);
-        b[i] = first[group] | static_cast<uint32_t>(second[group]) << 16;
+        memcpy(&first, cuda_host_lane(8 * i + (transposed ? 2 * t : group)), sizeof first);
+        memcpy(&second, cuda_host_lane(8 * i + (transposed ? 2 * t + 1 : group)), sizeof second);
+        b[i] = first[transposed ? group : 2 * t] |
+               static_cast<uint32_t>(second[transposed ? group : 2 * t + 1]) << 16;
     }
     cuda_host_warp_barrier("loaded");
+}
+
+static inline void load_matrices(uint32_t (&b)[4], const uint16_t *row)
+{
+    cuda_host_load(b, row, false);
+}
+
+static inline void load_transposed(uint32_t (&b)[4], const uint16_t *row)
+{
+    cuda_host_load(b, row, true);
+}
+
+/* Of the running thread: what it has started, in groups. */
+void cuda_host_copy(void *to, const void *from, bool there);
+void cuda_host_copies_begun();
+void cuda_host_copies_done_but(unsigned groups);
+
+static inline void copy_16_bytes(void *to, const void *from, bool there)
+{
+    cuda_host_copy(to, from, there);
+}
+
+static inline void copies_begun()
+{
+    cuda_host_copies_begun();
+}
+
+template <unsigned groups> static inline void copies_done_but()
+{
+    cuda_host_copies_done_but(groups);
 }
 
 #endif

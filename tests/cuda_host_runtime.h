@@ -165,7 +165,4 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t prod
 void *kvr_open_library(const char *name);
 void *kvr_library_symbol(void *library, const char *name);
 
-/* Of cuda_host.cc. */
-void cuda_host_found(const char *what);
-
 #endif
