@@ -10,6 +10,7 @@
 #include "kernels/likely.h"
 #include "kernels/measure_codec.h"
 #include "kernels/model_file.h"
+#include "kernels/plugin.h"
 #include "kernels/prefix_store.h"
 #include "kernels/smoke.h"
 
@@ -28,7 +29,8 @@ struct prefill {
     struct kvr_request_reader reader;
     struct kvr_model_file *file; /* NULL: random weights */
     const char *device;
-    float *logits; /* of the last token; NULL without --top */
+    uint32_t device_number; /* of the GPU */
+    float *logits;          /* of the last token; NULL without --top */
     struct kvr_likely *top;
     uint32_t *tokens;
     size_t token_size;
@@ -135,6 +137,7 @@ static enum kvr_status start_runner(struct prefill *prefill, struct kvr_error *e
         .page_tokens = bench->page_tokens,
         .pages = bench->pages,
         .threads = (uint32_t)threads,
+        .device = prefill->device_number,
         .gpus = (uint32_t)settings->gpus,
         .fp8 = settings->fp8,
         .eager = settings->eager};
@@ -400,26 +403,69 @@ static void prefill_lines(struct prefill *prefill)
     }
 }
 
-/* The GPUs first; then what the backend computes. */
-static enum kvr_status run_smoke(struct prefill *prefill, struct kvr_error *error)
+/* What one GPU computes, or the processor. A GPU that cannot be set up is a failed check. */
+static enum kvr_status smoke_device(struct prefill *prefill, struct kvr_smoke *smoke,
+    const struct kvr_gpu_state *gpu, struct kvr_error *error)
 {
     const struct settings *settings = &prefill->settings;
-    struct kvr_gpu_state gpus[GPUS_MOST];
-    struct kvr_smoke smoke = {.out = &prefill->tool.out.buffer, .tap = settings->tap};
-    uint32_t count = 0;
-    enum kvr_status status = KVR_OK;
+    struct kvr_bench *bench = &prefill->bench;
 
-    if (strcmp(settings->backend, "cpu") != 0) {
-        prefill->settings.backend = "cuda";
-        status = kvr_gpu_states(gpus, settings->all_gpus ? GPUS_MOST : 1, &count, error);
+    enum kvr_status status = start_runner(prefill, error);
+    if (status == KVR_OK)
+        status =
+            kvr_smoke_compute(smoke, bench, gpu, settings->expect * 1e12, settings->seconds, error);
+    if (bench->runner)
+        bench->backend->destroy(bench->runner);
+    bench->runner = NULL;
+    if (gpu && (status == KVR_UNSUPPORTED || status == KVR_IO)) {
+        kvr_smoke_check(smoke, false, "computing", NAN, "not to be had", error->text);
+        status = KVR_OK;
     }
-    for (uint32_t i = 0; i < count; i++)
-        kvr_smoke_gpu(&smoke, &gpus[i], i);
-    if (status == KVR_OK)
-        status = start_runner(prefill, error);
-    if (status == KVR_OK)
-        status = kvr_smoke_compute(
-            &smoke, &prefill->bench, settings->expect * 1e12, settings->seconds, error);
+    return status;
+}
+
+/* The GPUs: what NVML says of each, what each computes, and what went wrong meanwhile. */
+static enum kvr_status smoke_gpus(
+    struct prefill *prefill, struct kvr_smoke *smoke, struct kvr_error *error)
+{
+    const bool all = prefill->settings.all_gpus;
+    const struct kvr_backend *backend;
+    struct kvr_gpu_state gpus[GPUS_MOST];
+    struct kvr_nvml *nvml = NULL;
+    uint32_t count = 0;
+    bool watched = false;
+
+    enum kvr_status status = kvr_nvml_open(&nvml, &count, error);
+    if (status != KVR_OK)
+        return status;
+    count = all ? (count < GPUS_MOST ? count : (uint32_t)GPUS_MOST) : 1;
+    for (uint32_t i = 0; i < count; i++) {
+        watched |= kvr_nvml_watch(nvml, i);
+        kvr_nvml_read(nvml, i, &gpus[i]);
+        kvr_smoke_gpu(smoke, &gpus[i], i);
+    }
+    prefill->settings.backend = "cuda";
+    setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", 0); /* which is NVML's */
+    status = kvr_plugin_load(&backend, error);
+    for (uint32_t i = 0; status == KVR_OK && i < count; i++) {
+        smoke->numbered = all;
+        smoke->number = prefill->device_number = i;
+        if (!gpus[i].lost)
+            status = smoke_device(prefill, smoke, &gpus[i], error);
+    }
+    if (status == KVR_OK && watched)
+        kvr_smoke_xids(smoke, nvml);
+    kvr_nvml_close(nvml);
+    return status;
+}
+
+static enum kvr_status run_smoke(struct prefill *prefill, struct kvr_error *error)
+{
+    struct kvr_smoke smoke = {.out = &prefill->tool.out.buffer, .tap = prefill->settings.tap};
+    bool processor = strcmp(prefill->settings.backend, "cpu") == 0;
+
+    enum kvr_status status =
+        processor ? smoke_device(prefill, &smoke, NULL, error) : smoke_gpus(prefill, &smoke, error);
     if (smoke.checks > 0)
         kvr_smoke_end(&smoke);
     if (smoke.failed > 0)

@@ -294,13 +294,14 @@ static enum kvr_status check_options(const struct kvr_backend_options *options, 
             "GPUs",
             "");
     cudaError_t found = cudaGetDeviceCount(&devices);
-    if (found == cudaSuccess && devices > 0)
-        found = cudaGetDeviceProperties(properties, static_cast<int>(options->device));
     if (found != cudaSuccess || devices == 0)
         return fail(error, KVR_UNSUPPORTED, "no GPU",
             found == cudaSuccess ? "none is listed" : cudaGetErrorString(found));
     if (options->device + ranks > static_cast<uint32_t>(devices))
         return fail(error, KVR_UNSUPPORTED, "there are fewer GPUs than that", "");
+    found = cudaGetDeviceProperties(properties, static_cast<int>(options->device));
+    if (found != cudaSuccess)
+        return fail(error, KVR_UNSUPPORTED, "no GPU", cudaGetErrorString(found));
     if (options->fp8 && properties->major * 10 + properties->minor < 89)
         return fail(error, KVR_UNSUPPORTED, "this GPU has no 8-bit products", properties->name);
     return KVR_OK;

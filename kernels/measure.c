@@ -53,6 +53,32 @@ double kvr_measure_copy(void)
     return best;
 }
 
+enum kvr_status kvr_measure_kv_copy(
+    const struct kvr_bench *bench, double *to_host, double *from_host, struct kvr_error *error)
+{
+    double page_bytes = kvr_shape_kv_bytes_per_token(bench->shape) * bench->page_tokens;
+    double fit = COPY_BYTES / page_bytes;
+    uint32_t count = fit < 1 ? 1 : fit < bench->pages ? (uint32_t)fit : bench->pages;
+    uint32_t *pages = calloc(count, sizeof *pages);
+    char *host = malloc((size_t)(page_bytes * count));
+    enum kvr_status status = pages && host ? KVR_OK : kvr_error_memory(error);
+
+    *to_host = *from_host = 0;
+    for (uint32_t i = 0; pages && i < count; i++)
+        pages[i] = i;
+    for (uint32_t run = 0; status == KVR_OK && run < 2 * (bench->repeats + 1); run++) {
+        bool out = run % 2 == 0; /* so that what goes in is what was there */
+        double start = kvr_clock_ms();
+        status = bench->backend->copy_pages(bench->runner, pages, count, host, out, error);
+        double rate = page_bytes * count / (kvr_clock_ms() - start) * 1e3;
+        double *best = out ? to_host : from_host;
+        *best = run >= 2 && rate > *best ? rate : *best;
+    }
+    free(pages);
+    free(host);
+    return status;
+}
+
 /* All of a file written or read once; a short count or an error is false. */
 static bool pass(int file, char *bytes, bool writes)
 {

@@ -113,11 +113,16 @@ enum kvr_status kvr_measure_cost(
     struct kvr_cost cost = {0};
     struct samples samples = {0};
     const char *device = bench->backend->device(bench->runner);
-    double write_rate = 0, read_rate = 0;
+    double write_rate = 0, read_rate = 0, kv_out = 0, kv_in = 0;
+    struct kvr_copy_rates rates = {0};
 
     if (tokens < 64 || tokens > UINT32_MAX / 2)
         return kvr_error_set(error, KVR_BAD_USAGE, "a calibration takes at least 64 tokens");
     enum kvr_status status = take_samples(bench, tokens, &samples, error);
+    if (status == KVR_OK)
+        status = bench->backend->copy_rates(bench->runner, &rates, error);
+    if (status == KVR_OK)
+        status = kvr_measure_kv_copy(bench, &kv_out, &kv_in, error);
     if (status == KVR_OK && bench->directory)
         status = kvr_measure_disk(bench->directory, &write_rate, &read_rate, error);
     if (status != KVR_OK)
@@ -137,6 +142,13 @@ enum kvr_status kvr_measure_cost(
     write_number(out, "peak_tflops", bench->peak_flops / 1e12, 4);
     write_number(out, "prefill_fit_error", fit_error, 4);
     write_number(out, "memory_copy_gb_per_s", kvr_measure_copy() / 1e9, 2);
+    if (rates.to_host > 0) {
+        write_number(out, "device_copy_gb_per_s", rates.on_device / 1e9, 2);
+        write_number(out, "to_host_gb_per_s", rates.to_host / 1e9, 2);
+        write_number(out, "from_host_gb_per_s", rates.from_host / 1e9, 2);
+    }
+    write_number(out, "kv_to_host_gb_per_s", kv_out / 1e9, 3);
+    write_number(out, "kv_from_host_gb_per_s", kv_in / 1e9, 3);
     if (bench->directory) {
         write_number(out, "disk_write_gb_per_s", write_rate / 1e9, 3);
         write_number(out, "disk_read_gb_per_s", read_rate / 1e9, 3);

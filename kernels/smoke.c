@@ -5,11 +5,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* One check. A value that is NAN has none to print. */
-static void check(struct kvr_smoke *smoke, bool passes, const char *name, double value,
+void kvr_smoke_check(struct kvr_smoke *smoke, bool passes, const char *name, double value,
     const char *unit, const char *remark)
 {
-    char number[64] = "";
+    char number[64] = "", full[96];
 
     if (smoke->tap && smoke->checks == 0)
         kvr_buffer_append_text(smoke->out, "TAP version 13\n");
@@ -17,29 +16,16 @@ static void check(struct kvr_smoke *smoke, bool passes, const char *name, double
     smoke->failed += !passes;
     if (!isnan(value))
         snprintf(number, sizeof number, "%.4g ", value);
+    if (smoke->numbered)
+        snprintf(full, sizeof full, "gpu %u %s", smoke->number, name);
+    else
+        snprintf(full, sizeof full, "%s", name);
     if (smoke->tap)
         kvr_buffer_append_format(smoke->out, "%s %u - %s: %s%s%s%s\n", passes ? "ok" : "not ok",
-            smoke->checks, name, number, unit, *remark ? ", " : "", remark);
+            smoke->checks, full, number, unit, *remark ? ", " : "", remark);
     else
         kvr_buffer_append_format(smoke->out, "%-4s  %-24s %12s%-10s %s\n", passes ? "pass" : "FAIL",
-            name, number, unit, remark);
-}
-
-void kvr_smoke_gpu(struct kvr_smoke *smoke, const struct kvr_gpu_state *gpu, uint32_t number)
-{
-    char name[64], remark[256], safe[96];
-
-    snprintf(name, sizeof name, "gpu %u memory", number);
-    kvr_printable(safe, sizeof safe, gpu->name, strlen(gpu->name));
-    snprintf(remark, sizeof remark, "%s, driver %.40s, %.1f GiB free", safe, gpu->driver,
-        gpu->free_bytes / 0x1p30);
-    check(smoke, gpu->memory_bytes > 0, name, gpu->memory_bytes / 0x1p30, "GiB", remark);
-    snprintf(name, sizeof name, "gpu %u ecc", number);
-    check(smoke, gpu->uncorrected_errors == 0, name,
-        gpu->has_ecc ? (double)gpu->uncorrected_errors : NAN, gpu->has_ecc ? "errors" : "off",
-        "uncorrected since the last reset");
-    snprintf(name, sizeof name, "gpu %u temperature", number);
-    check(smoke, gpu->celsius <= 90, name, gpu->celsius, "C", "");
+            full, number, unit, remark);
 }
 
 struct trial {
@@ -89,8 +75,8 @@ static void near(struct kvr_smoke *smoke, const struct trial *trial, const char 
     double difference = 0, size = 0;
 
     if (!(bound > 0)) {
-        check(smoke, memcmp(trial->first, trial->second, trial->bytes) == 0, name, NAN, "bits",
-            remark);
+        kvr_smoke_check(smoke, memcmp(trial->first, trial->second, trial->bytes) == 0, name, NAN,
+            "bits", remark);
         return;
     }
     for (size_t i = 0; i < trial->bytes / sizeof(float); i++) {
@@ -99,7 +85,7 @@ static void near(struct kvr_smoke *smoke, const struct trial *trial, const char 
         size += a * a;
     }
     double error = sqrt(difference / size);
-    check(smoke, error <= bound, name, error, "error", remark);
+    kvr_smoke_check(smoke, error <= bound, name, error, "error", remark);
 }
 
 static enum kvr_status compare(struct kvr_smoke *smoke, const struct kvr_bench *bench,
@@ -113,8 +99,8 @@ static enum kvr_status compare(struct kvr_smoke *smoke, const struct kvr_bench *
         status = prefill(bench, trial, 0, trial->second, error);
     if (status != KVR_OK)
         return status;
-    check(smoke, memcmp(trial->first, trial->second, trial->bytes) == 0, "repeatability", NAN,
-        "bits", "the same prefill twice");
+    kvr_smoke_check(smoke, memcmp(trial->first, trial->second, trial->bytes) == 0, "repeatability",
+        NAN, "bits", "the same prefill twice");
     status = prefill(bench, trial, trial->half, trial->second, error);
     if (status != KVR_OK)
         return status;
@@ -140,13 +126,61 @@ static enum kvr_status compare(struct kvr_smoke *smoke, const struct kvr_bench *
         char remark[96];
         snprintf(remark, sizeof remark, "%llu prefills, slowest %.2f times the fastest",
             (unsigned long long)runs, slowest / fastest);
-        check(smoke, changed == 0, "sustained load", (double)changed, "changed", remark);
+        kvr_smoke_check(smoke, changed == 0, "sustained load", (double)changed, "changed", remark);
     }
     return KVR_OK;
 }
 
+/* Bytes a second that a PCIe link of this generation and width carries one way; 0: unknown. */
+static double link_bytes_per_s(const struct kvr_gpu_state *gpu)
+{
+    static const double lane[] = {0, 0.25e9, 0.5e9, 0.985e9, 1.969e9, 3.938e9, 7.563e9};
+
+    return gpu && gpu->link_generation < sizeof lane / sizeof *lane
+               ? lane[gpu->link_generation] * gpu->link_width
+               : 0;
+}
+
+static double memory_bytes_per_s(const struct kvr_gpu_state *gpu)
+{
+    for (size_t i = 0; gpu && i < kvr_gpu_count; i++)
+        if (strcasestr(gpu->name, kvr_gpus[i].name))
+            return kvr_gpus[i].memory_bytes_per_s;
+    return 0;
+}
+
+static void check_rate(
+    struct kvr_smoke *smoke, const char *name, double rate, double made_for, const char *of)
+{
+    char remark[96] = "";
+
+    if (made_for > 0)
+        snprintf(remark, sizeof remark, "at least half of %s's %.4g expected", of, made_for / 1e9);
+    kvr_smoke_check(smoke, rate > 0 && rate >= made_for / 2, name, rate / 1e9, "GB/s", remark);
+}
+
+static enum kvr_status check_copies(struct kvr_smoke *smoke, const struct kvr_bench *bench,
+    const struct kvr_gpu_state *gpu, struct kvr_error *error)
+{
+    struct kvr_copy_rates rates = {0};
+    enum kvr_status status = KVR_OK;
+
+    double copy = kvr_measure_copy();
+    kvr_smoke_check(smoke, copy > 0, "host memory copy", copy / 1e9, "GB/s", "");
+    if (bench->backend == &kvr_cpu_backend)
+        return KVR_OK;
+    status = bench->backend->copy_rates(bench->runner, &rates, error);
+    if (status != KVR_OK)
+        return status;
+    check_rate(smoke, "copy to gpu", rates.from_host, link_bytes_per_s(gpu), "the link");
+    check_rate(smoke, "copy from gpu", rates.to_host, link_bytes_per_s(gpu), "the link");
+    /* every byte is read and written */
+    check_rate(smoke, "gpu memory", 2 * rates.on_device, memory_bytes_per_s(gpu), "the memory");
+    return KVR_OK;
+}
+
 enum kvr_status kvr_smoke_compute(struct kvr_smoke *smoke, const struct kvr_bench *bench,
-    double expected_flops, double seconds, struct kvr_error *error)
+    const struct kvr_gpu_state *gpu, double expected_flops, double seconds, struct kvr_error *error)
 {
     struct trial trial = {.bytes = bench->shape->vocabulary * sizeof(float)};
     uint64_t room = (uint64_t)bench->pages * bench->page_tokens;
@@ -156,10 +190,11 @@ enum kvr_status kvr_smoke_compute(struct kvr_smoke *smoke, const struct kvr_benc
         return kvr_error_set(error, KVR_BAD_USAGE, "the KV cache is too small for a smoke test");
     if (expected_flops > 0)
         snprintf(remark, sizeof remark, "%.4g expected", expected_flops / 1e12);
-    check(smoke, bench->peak_flops > 0 && bench->peak_flops >= expected_flops, "matrix product",
-        bench->peak_flops / 1e12, "TFLOP/s", remark);
-    double copy = kvr_measure_copy();
-    check(smoke, copy > 0, "host memory copy", copy / 1e9, "GB/s", "");
+    kvr_smoke_check(smoke, bench->peak_flops > 0 && bench->peak_flops >= expected_flops,
+        "matrix product", bench->peak_flops / 1e12, "TFLOP/s", remark);
+    enum kvr_status status = check_copies(smoke, bench, gpu, error);
+    if (status != KVR_OK)
+        return status;
     trial.count = room < 64 ? (uint32_t)room : 64;
     trial.half = trial.count / 2 + 1;
     for (uint32_t i = 0; i < trial.count; i++) {
@@ -168,9 +203,8 @@ enum kvr_status kvr_smoke_compute(struct kvr_smoke *smoke, const struct kvr_benc
     }
     trial.first = calloc(1, trial.bytes);
     trial.second = calloc(1, trial.bytes);
-    enum kvr_status status = trial.first && trial.second
-                                 ? compare(smoke, bench, &trial, seconds, error)
-                                 : kvr_error_memory(error);
+    status = trial.first && trial.second ? compare(smoke, bench, &trial, seconds, error)
+                                         : kvr_error_memory(error);
     free(trial.first);
     free(trial.second);
     return status;

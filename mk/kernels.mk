@@ -21,6 +21,13 @@ $(CUDA_TESTS): $(BUILD)/unit/%: $(BUILD)/tests/unit/%.c.o $(CUDA_HOST_OBJECTS) $
 	@mkdir -p $(@D)
 	$(call say,link,$@)$(CXX) -o $@ $(filter %.o,$^) $(LIBRARY) $(LDFLAGS) -lcmocka $(LIBS)
 
+# The same as a plug-in, for tests of the program.
+CUDA_HOST_PLUGIN := $(BUILD)/host/libkvr_cuda.so
+$(CUDA_HOST_OBJECTS): CXXFLAGS += -fPIC
+$(CUDA_HOST_PLUGIN): $(CUDA_HOST_OBJECTS)
+	$(call say,link,$@)$(CXX) -shared -o $@ $^ $(filter -fsanitize%,$(LDFLAGS)) -lm
+unit-tests: $(CUDA_HOST_PLUGIN)
+
 -include $(CUDA_HOST_OBJECTS:.o=.d)
 
 # The plug-in: `make cuda` where nvcc is found. It stands alone, so that it needs nothing of ours.

@@ -59,8 +59,8 @@ unsigned cuda_host_graph_launches(void);
 /* How many plans for products were made since then: calls of cuBLASLt's heuristic. */
 unsigned cuda_host_plans(void);
 
-/* GPUs that this machine pretends to have from now on, and their capability (as 90); 1 and 90 at
- * the start. */
+/* GPUs that this machine pretends to have from now on, and their capability (as 90); at the
+ * start $CUDA_HOST_DEVICES, else 1, and 90. */
 void cuda_host_set_devices(int count, int capability);
 
 #ifdef __cplusplus

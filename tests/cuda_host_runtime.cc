@@ -15,7 +15,8 @@ struct ncclComm {
 namespace
 {
 
-int device_count = 1, capability = 90, current;
+int device_count = getenv("CUDA_HOST_DEVICES") ? atoi(getenv("CUDA_HOST_DEVICES")) : 1;
+int capability = 90, current;
 unsigned captures, launches, plans;
 std::string log_text;
 

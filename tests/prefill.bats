@@ -198,34 +198,6 @@ counts() {
     assert_output --partial '"backend":"cpu"'
 }
 
-@test "NVML's word on each GPU, then what is missing to compute on it" {
-    cat >nvml.c <<'C'
-#include <stdlib.h>
-#include <string.h>
-int nvmlInit_v2(void) { return 0; }
-int nvmlShutdown(void) { return 0; }
-int nvmlSystemGetDriverVersion(char *text, unsigned n) { (void)n; strcpy(text, "580.1"); return 0; }
-int nvmlDeviceGetCount_v2(unsigned *n) { *n = (unsigned)atoi(getenv("GPUS")); return 0; }
-static long devices[8];
-int nvmlDeviceGetHandleByIndex_v2(unsigned i, void **d) { devices[i] = i; *d = &devices[i]; return 0; }
-int nvmlDeviceGetName(void *d, char *text, unsigned n) { (void)d; (void)n; strcpy(text, "Mock\033[2J GPU"); return 0; }
-int nvmlDeviceGetMemoryInfo(void *d, unsigned long long *m) { (void)d; m[0] = 80ull << 30; m[1] = 79ull << 30; m[2] = 1; return 0; }
-int nvmlDeviceGetTotalEccErrors(void *d, int k, int c, unsigned long long *n) { (void)k; (void)c; *n = *(long *)d == 1 ? 3 : 0; return 0; }
-int nvmlDeviceGetTemperature(void *d, int s, unsigned *t) { (void)d; (void)s; *t = 40; return 0; }
-C
-    cc -shared -fPIC -o libnvidia-ml.so.1 nvml.c
-    export LD_LIBRARY_PATH=$PWD
-    GPUS=2 run kvr-prefill --smoke --tap --all-gpus
-    assert_line --partial "ok 1 - gpu 0 memory: 80 GiB, Mock"
-    refute_output --partial $'\033'
-    assert_line --regexp '^not ok 5 - gpu 1 ecc: 3 errors'
-    assert_line "1..6"
-    assert [ "$status" -ne 0 ]
-    GPUS=0 run kvr-prefill --smoke
-    assert_equal "$status" 4
-    assert_output "kvr-prefill: no GPU: NVML lists none"
-}
-
 @test "options out of range" {
     for options in "--page-size 0" "--capacity 0" "--block-size 0" "--threads 5000" "--repeats 0" "--table --smoke" \
         "--table -n 0" "--table -n 100000" "--calibrate -n 10" "--model mixtral-8x7b" "--backend tpu" "--seconds x" "--tp 0" "--tp 2" --fp8; do
