@@ -9,6 +9,7 @@
 #include "line/worker.h"
 #include "net/ask.h"
 #include "net/client.h"
+#include "net/endpoints.h"
 #include "net/synthesize.h"
 #include "token/directory.h"
 #include "token/models.h"
@@ -101,11 +102,6 @@ static const struct kvr_program program = {
                 "trace.jsonl\n",
 };
 
-/* A worker's endpoint. */
-struct endpoint {
-    char *name, *url;
-};
-
 struct item {
     struct kvr_call call; /* first: one is found from the other */
     struct item *next;
@@ -128,8 +124,7 @@ struct send {
     struct kvr_structure *structure;
     struct kvr_members members;
     struct kvr_buffer scratch, prompt, key;
-    struct endpoint *endpoints;
-    size_t endpoint_count, endpoint_capacity;
+    struct kvr_endpoints endpoints;
     uint64_t *ids;
     size_t id_capacity;
     struct kvr_random random;
@@ -142,48 +137,11 @@ struct send {
     double latest_ms;
 };
 
-/* ---- endpoints ---- */
-
-static enum kvr_status set_endpoint(
-    void *context, const struct kvr_worker_description *worker, struct kvr_error *error)
-{
-    struct send *send = context;
-    struct endpoint *found = NULL;
-
-    if (!worker->url.length)
-        return KVR_OK;
-    for (size_t i = 0; i < send->endpoint_count; i++)
-        if (strlen(send->endpoints[i].name) == worker->name.length &&
-            memcmp(send->endpoints[i].name, worker->name.text, worker->name.length) == 0)
-            found = &send->endpoints[i];
-    char *url = strndup(worker->url.text, worker->url.length);
-    if (url && !found) {
-        struct endpoint *grown = kvr_grow(
-            send->endpoints, &send->endpoint_capacity, send->endpoint_count + 1, sizeof *grown);
-        char *name = grown ? strndup(worker->name.text, worker->name.length) : NULL;
-        if (grown)
-            send->endpoints = grown;
-        if (name) {
-            found = &grown[send->endpoint_count++];
-            *found = (struct endpoint){.name = name};
-        }
-    }
-    if (!url || !found) {
-        free(url);
-        return kvr_error_memory(error);
-    }
-    free(found->url);
-    found->url = url;
-    return KVR_OK;
-}
-
 static const char *find_url(const struct send *send, const struct kvr_buffer *worker)
 {
-    for (size_t i = 0; i < send->endpoint_count; i++)
-        if (strlen(send->endpoints[i].name) == worker->length &&
-            memcmp(send->endpoints[i].name, worker->data, worker->length) == 0)
-            return send->endpoints[i].url;
-    return send->settings.url;
+    const char *url = kvr_endpoints_find(&send->endpoints, worker->data, worker->length);
+
+    return url ? url : send->settings.url;
 }
 
 /* ---- what is written ---- */
@@ -593,7 +551,7 @@ static enum kvr_status event_line(struct send *send, struct kvr_error *error)
     if (kvr_value_is(kvr_line_get(&send->tool.line, KVR_NAME_EVENT), "worker")) {
         status = kvr_worker_read(&send->tool.line, &send->scratch, &worker, error);
         if (status == KVR_OK)
-            status = set_endpoint(send, &worker, error);
+            status = kvr_endpoints_set(&send->endpoints, &worker, error);
     }
     if (status == KVR_OK)
         kvr_line_pass(&send->tool.line, &send->tool.out);
@@ -673,11 +631,17 @@ static enum kvr_status begin(struct send *send, struct kvr_error *error)
         return kvr_error_set(error, KVR_BAD_USAGE, "--speed and --rate are 0 or more");
     if (!settings->block_size || settings->block_size > 1 << 24)
         return kvr_error_set(error, KVR_BAD_USAGE, "--block-size is out of range");
+    enum kvr_status status = settings->url ? kvr_endpoint_check(settings->url, error) : KVR_OK;
+    for (size_t i = 0; i < settings->headers.count && status == KVR_OK; i++)
+        status = kvr_header_check(settings->headers.items[i], error);
+    if (status != KVR_OK) {
+        error->status = KVR_BAD_USAGE;
+        return KVR_BAD_USAGE;
+    }
     send->random.state = settings->seed;
     send->ask = (struct kvr_ask_options){.model = settings->model,
         .max_tokens = settings->max_tokens,
         .stream = !settings->no_stream};
-    enum kvr_status status = KVR_OK;
     send->structure = kvr_structure_create();
     if (!send->structure)
         return kvr_error_memory(error);
@@ -694,7 +658,7 @@ static enum kvr_status begin(struct send *send, struct kvr_error *error)
     client.headers = settings->headers.items;
     client.header_count = settings->headers.count;
     if (status == KVR_OK && settings->workers)
-        status = kvr_workers_each(settings->workers, set_endpoint, send, error);
+        status = kvr_workers_each(settings->workers, kvr_endpoints_set, &send->endpoints, error);
     if (status == KVR_OK && settings->synthesize)
         status = begin_synthesis(send, error);
     return status == KVR_OK ? kvr_client_create(&send->client, &client, error) : status;
@@ -711,11 +675,7 @@ static void release(struct send *send)
         }
     }
     kvr_client_destroy(send->client);
-    for (size_t i = 0; i < send->endpoint_count; i++) {
-        free(send->endpoints[i].name);
-        free(send->endpoints[i].url);
-    }
-    free(send->endpoints);
+    kvr_endpoints_release(&send->endpoints);
     free(send->ids);
     kvr_synthesizer_destroy(send->synthesizer);
     kvr_models_destroy(send->models);

@@ -97,6 +97,13 @@ END
     assert_equal "$(count "$a" generations) $(count "$b" generations)" '0 1'
 }
 
+@test "a worker line with a url that is none is a bad line, and a header is one header" {
+    run kvr-send -q <<<'{"event":"worker","worker":"w0","url":"file:///etc/hosts"}'
+    assert_failure 1
+    run kvr-send --url http://127.0.0.1:1 -H $'X: a\r\nY: b' <<<'{"prompt":"x"}'
+    assert_failure 2
+}
+
 @test "done events follow their lines" {
     mock port
     run kvr-send --events --url "http://127.0.0.1:$port" <<<'{"id":7,"prompt":"x","route":{"worker":"w0"}}'
@@ -181,7 +188,7 @@ END
 }
 
 @test "bad options" {
-    for bad in '--concurrency 0' '--speed -1' '--body [1]' '--body {' '-b 0'; do
+    for bad in '-u ftp://127.0.0.1' '-u file:///etc/hosts' '-H Bad' '-H A:b -H Bad' '--concurrency 0' '--speed -1' '--body [1]' '--body {' '-b 0'; do
         # shellcheck disable=SC2086
         run kvr-send --url http://127.0.0.1:1 $bad <<<'{"prompt":"x"}'
         assert_failure 2

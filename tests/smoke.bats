@@ -34,6 +34,7 @@ teardown() {
     run kvr-smoke "http://127.0.0.1:$port" "http://127.0.0.1:$(free_port)"
     assert_failure 1
     assert_line --regexp '^not ok 10 - '
+    assert_equal "$(grep -c 'SKIP it is not up' <<<"$output")" 8
     assert_equal "${lines[-1]}" 1..18
 }
 
@@ -47,8 +48,11 @@ teardown() {
 @test "bad options" {
     run kvr-smoke
     assert_failure 2
-    run kvr-smoke -n x http://127.0.0.1:1
-    assert_failure 2
+    for bad in '-n x' '-n 0' '-n 1.5' '-r .' '-r x' '-r 1.2.3'; do
+        # shellcheck disable=SC2086
+        run kvr-smoke $bad http://127.0.0.1:1
+        assert_failure 2
+    done
     run kvr-smoke -h
     assert_success
 }

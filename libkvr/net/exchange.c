@@ -115,7 +115,8 @@ static void finish(struct kvr_exchange *exchange, bool keep)
 
 static void ask(struct kvr_exchange *exchange)
 {
-    bool writes = exchange->sent < exchange->head_length + exchange->body_length;
+    bool writes =
+        !exchange->refused && exchange->sent < exchange->head_length + exchange->body_length;
     unsigned events = EPOLLRDHUP | (writes ? EPOLLOUT : 0u) | (exchange->paused ? 0u : EPOLLIN);
 
     kvr_reactor_ask(exchange->upstream->reactor, &exchange->connection->watch, events);
@@ -126,7 +127,7 @@ static bool send_more(struct kvr_exchange *exchange)
 {
     size_t whole = exchange->head_length + exchange->body_length;
 
-    while (exchange->sent < whole) {
+    while (exchange->sent < whole && !exchange->refused) {
         struct iovec parts[2];
         int count = 0;
         if (exchange->sent < exchange->head_length)
@@ -141,6 +142,12 @@ static bool send_more(struct kvr_exchange *exchange)
         ssize_t sent = sendmsg(exchange->connection->watch.descriptor, &message, MSG_NOSIGNAL);
         if (sent < 0 && errno == EAGAIN)
             break;
+        /* It may have answered (413, 401) and closed before it had read all: what it said is read
+         * before anything else is thought of it. */
+        if (sent < 0 && (errno == EPIPE || errno == ECONNRESET)) {
+            exchange->refused = true;
+            break;
+        }
         if (sent < 0 && errno != EINTR) {
             fail(exchange, KVR_EXCHANGE_BROKEN);
             return false;
@@ -350,7 +357,7 @@ void kvr_exchange_start(
     exchange->upstream = upstream;
     exchange->backend = backend;
     exchange->sent = 0;
-    exchange->head_done = exchange->paused = exchange->any_byte = false;
+    exchange->head_done = exchange->paused = exchange->any_byte = exchange->refused = false;
     exchange->timer.due = timed_out;
     kvr_buffer_clear(&exchange->in);
     backend->in_flight++;

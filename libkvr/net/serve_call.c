@@ -97,6 +97,8 @@ void call_free(struct call *call)
     shrink(&call->line);
     shrink(&call->head_out);
     shrink(&call->answer.body);
+    shrink(&call->answer.sse.line);
+    shrink(&call->answer.sse.data);
     call->next = serve->spare;
     serve->spare = call;
     serve->spare_count++;

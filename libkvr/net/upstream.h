@@ -133,6 +133,7 @@ struct kvr_exchange {
     struct kvr_http_body body;
     size_t sent;
     bool head_done, paused;
+    bool refused; /* the worker takes no more of the request; its answer may still be there */
 };
 
 /* Starts it. failed() may be called before this returns. */
