@@ -250,6 +250,27 @@ ask() {
     assert_equal "$(count "$b" generations)" 0
 }
 
+@test "a worker that answers before it has read the request, and closes: its answer" {
+    python3 - >early 3>&- <<'END' &
+import socket
+listener = socket.create_server(("127.0.0.1", 0))
+print(listener.getsockname()[1], flush=True)
+while True:
+    s, _ = listener.accept()
+    s.recv(4096)
+    s.sendall(b"HTTP/1.1 413 Too Large\r\nContent-Length: 3\r\nConnection: close\r\n\r\nbig")
+    s.close()  # with most of the request unread
+END
+    echo $! >>pids
+    wait_for '[ -s early ]'
+    mock b
+    serve port -w "a=http://127.0.0.1:$(cat early),b=http://127.0.0.1:$b" --health-every 0
+    (printf '{"prompt":"'; head -c 20000000 /dev/zero | tr '\0' a; printf '"}') >large
+    # what the kernel loses of it (a reset) is a worker that breaks: then another one answers
+    run curl -s -m 60 -o body -w '%{http_code} %header{x-kvr-worker}' -H Expect: --data-binary @large "http://127.0.0.1:$port/v1/completions"
+    assert_regex "$output" '^(413 a|200 b)$'
+}
+
 @test "a worker that talks nonsense, or gives two lengths: another one" {
     for fault in garbage twice; do
         mock a --fault "$fault:1"

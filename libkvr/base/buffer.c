@@ -31,15 +31,25 @@ bool kvr_buffer_grow(struct kvr_buffer *buffer, size_t more)
     return true;
 }
 
+/* Two digits a division: block ids are most of what is written. */
 void kvr_buffer_append_u64(struct kvr_buffer *buffer, uint64_t number)
 {
+    static const char pairs[] =
+        "00010203040506070809101112131415161718192021222324252627282930313233"
+        "34353637383940414243444546474849505152535455565758596061626364656667"
+        "6869707172737475767778798081828384858687888990919293949596979899";
     char digits[20];
     size_t at = sizeof digits;
 
-    do {
-        digits[--at] = (char)('0' + number % 10);
-        number /= 10;
-    } while (number);
+    while (number >= 100) {
+        uint64_t rest = number / 100;
+        memcpy(digits + (at -= 2), pairs + 2 * (number - rest * 100), 2);
+        number = rest;
+    }
+    if (number >= 10)
+        memcpy(digits + (at -= 2), pairs + 2 * number, 2);
+    else
+        digits[--at] = (char)('0' + number);
     kvr_buffer_append(buffer, digits + at, sizeof digits - at);
 }
 

@@ -1,6 +1,8 @@
 #include "base/buffer.h"
 #include "tests/unit/unit.h"
 
+#include <stdio.h>
+
 static void appends_grow_and_keep_what_was_there(void **state)
 {
     struct kvr_buffer buffer = {0};
@@ -25,6 +27,16 @@ static void u64_limits_are_written_exactly(void **state)
     kvr_buffer_append_byte(&buffer, ',');
     kvr_buffer_append_u64(&buffer, UINT64_MAX);
     assert_string_equal(kvr_buffer_text(&buffer), "0,18446744073709551615");
+    for (uint64_t power = 1; power; power = power > UINT64_MAX / 10 ? 0 : power * 10) {
+        const uint64_t around[] = {power - 1, power, power + 1, power * 7 + power / 3};
+        for (size_t i = 0; i < 4; i++) {
+            char expected[32];
+            snprintf(expected, sizeof expected, "%llu", (unsigned long long)around[i]);
+            kvr_buffer_clear(&buffer);
+            kvr_buffer_append_u64(&buffer, around[i]);
+            assert_string_equal(kvr_buffer_text(&buffer), expected);
+        }
+    }
     kvr_buffer_release(&buffer);
 }
 
