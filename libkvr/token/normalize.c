@@ -30,7 +30,19 @@ bool kvr_is_nfc(const uint8_t *text, size_t length)
     const uint8_t *p = text, *end = text + length;
 
     while (p < end) {
-        if (*p < 0xcc) { /* below U+0300 nothing needs attention */
+        uint64_t word;
+        if (end - p >= 8) {
+            memcpy(&word, p, 8);
+            /* below U+0300, bytes below 0xcc, nothing needs attention: of these none has the two
+             * upper bits and, with 0x34 added to the lower six, carries into them */
+            uint64_t lead = word & word << 1 & UINT64_C(0x8080808080808080);
+            if (!lead || !(((word & UINT64_C(0x3f3f3f3f3f3f3f3f)) + UINT64_C(0x3434343434343434)) &
+                             lead >> 1)) {
+                p += 8;
+                continue;
+            }
+        }
+        if (*p < 0xcc) {
             p++;
             continue;
         }

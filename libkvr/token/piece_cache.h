@@ -20,7 +20,7 @@
  * nothing. A new piece takes a free place or that of one that was never met again, so pieces that
  * come once do not drive out the others.
  *
- * Memory: 8 MiB and 8 MiB an encoder, whatever the text.
+ * Memory: 16 MiB and 8 MiB an encoder, whatever the text.
  */
 #ifndef KVR_TOKEN_PIECE_CACHE_H
 #define KVR_TOKEN_PIECE_CACHE_H
@@ -28,7 +28,7 @@
 #include "base/pages.h"
 #include "token/bpe.h"
 
-#define KVR_PIECE_LINES_LOG 17
+#define KVR_PIECE_LINES_LOG 18
 #define KVR_PIECE_STORE_BYTES (UINT32_C(1) << 23)
 #define KVR_SHORT_BYTES 16 /* of a piece that lies in its entry */
 #define KVR_SHORT_IDS 3
