@@ -35,11 +35,35 @@ struct compiler {
     struct kvr_merge *slots; /* the full merges list, open addressing */
     uint32_t slot_mask;
     struct part *parts;
-    uint64_t *found; /* of rank files: the pairs found so far, as in the image */
+    uint64_t *found; /* of rank files: the pairs found so far, left:21 right:21 merged:21 */
     uint32_t found_mask;
-    bool by_text; /* of rank files: look up texts instead of pairs */
+    uint64_t *filter;        /* of all pairs that merge, as far as they are known: a bit each */
+    uint32_t symbol_of[256]; /* of byte-level models: the token of a byte, or KVR_NO_TOKEN */
+    bool by_text;            /* of rank files: look up texts instead of pairs */
     bool irregular;
 };
+
+/* Most pairs that are asked for do not merge, and the tables are larger than the caches. */
+#define FILTER_BITS (UINT32_C(1) << 21)
+
+static uint32_t filter_bit(uint32_t left, uint32_t right)
+{
+    return (uint32_t)(kvr_pair_hash(left, right) >> 40) % FILTER_BITS;
+}
+
+static void filter_add(struct compiler *c, uint32_t left, uint32_t right)
+{
+    uint32_t bit = filter_bit(left, right);
+
+    c->filter[bit / 64] |= UINT64_C(1) << bit % 64;
+}
+
+static bool filter_has(const struct compiler *c, uint32_t left, uint32_t right)
+{
+    uint32_t bit = filter_bit(left, right);
+
+    return c->filter[bit / 64] >> bit % 64 & 1;
+}
 
 static uint32_t merge_slot(const struct kvr_merge *slots, uint32_t mask, uint32_t l, uint32_t r)
 {
@@ -89,7 +113,7 @@ static void rank_pair(const struct compiler *c, struct part *part, const struct 
         if (c->by_text) {
             id = kvr_source_find(
                 c->source, c->bytes + part->offset, (size_t)part->length + next->length);
-        } else {
+        } else if (filter_has(c, part->id, next->id)) {
             uint64_t entry = *found_slot(c, part->id, next->id);
             if (entry != UINT64_MAX)
                 id = (uint32_t)(entry & (KVR_TOKEN_LIMIT - 1));
@@ -100,12 +124,21 @@ static void rank_pair(const struct compiler *c, struct part *part, const struct 
         }
         return;
     }
+    if (!filter_has(c, part->id, next->id))
+        return;
     const struct kvr_merge *merge =
         &c->slots[merge_slot(c->slots, c->slot_mask, part->id, next->id)];
     if (merge->order) {
         part->order = merge->order;
         part->result = merge->result;
     }
+}
+
+static uint32_t find_symbol(const struct compiler *c, const uint8_t *bytes, size_t length)
+{
+    uint32_t id = kvr_source_find(c->source, bytes, length);
+
+    return id == KVR_NO_TOKEN || c->source->tokens[id].flags & KVR_TOKEN_BYTE ? KVR_NO_TOKEN : id;
 }
 
 /* The symbols of a token; 0 when one of them is no token, so that the token cannot be reached. */
@@ -118,8 +151,10 @@ static uint32_t split_symbols(const struct compiler *c, const struct kvr_source_
         unsigned length = 1;
         if (c->source->model == KVR_MODEL_CHAR_BPE)
             kvr_utf8_decode(c->bytes + token->offset + at, end, &length);
-        uint32_t id = kvr_source_find(c->source, c->bytes + token->offset + at, length);
-        if (id == KVR_NO_TOKEN || c->source->tokens[id].flags & KVR_TOKEN_BYTE)
+        uint32_t id = c->source->model == KVR_MODEL_CHAR_BPE
+                          ? find_symbol(c, c->bytes + token->offset + at, length)
+                          : c->symbol_of[c->bytes[token->offset + at]];
+        if (id == KVR_NO_TOKEN)
             return 0;
         c->parts[count++] = (struct part){id, token->offset + at, length, 0, 0};
         at += length;
@@ -135,8 +170,10 @@ static void record_pair(
     c->records[id].right = right;
     c->records[id].order = order;
     c->flags[id] |= KVR_TOKEN_REACHABLE;
-    if (c->source->ranked)
+    if (c->source->ranked) {
+        filter_add(c, left, right);
         *found_slot(c, left, right) = (uint64_t)left << 42 | (uint64_t)right << 21 | id;
+    }
 }
 
 /* Encodes the token's own bytes and records the merge that ends in it. False: pairs found so far do
@@ -205,18 +242,22 @@ static enum kvr_status find_pairs(struct compiler *c, struct kvr_error *error)
         slots *= 2;
     c->parts = malloc((longest + 1) * sizeof *c->parts);
     c->found = malloc(slots * sizeof *c->found);
-    if (!c->parts || !c->found)
+    c->filter = calloc(FILTER_BITS / 64, sizeof *c->filter);
+    if (!c->parts || !c->found || !c->filter)
         return kvr_error_memory(error);
     memset(c->found, 0xff, slots * sizeof *c->found);
     c->found_mask = slots - 1;
+    for (uint32_t i = 0; !source->ranked && i < source->merge_count; i++)
+        filter_add(c, source->merges[i].left, source->merges[i].right);
+    for (int b = 0; b < 256; b++)
+        c->symbol_of[b] = find_symbol(c, &(uint8_t){(uint8_t)b}, 1);
     for (uint32_t id = 0; id < source->token_count; id++) {
         const struct kvr_source_token *token = &source->tokens[id];
         c->records[id].left = c->records[id].right = id;
         c->records[id].shorter = KVR_NO_TOKEN;
-        c->flags[id] = token->flags;
+        c->flags[id] = token->flags & (uint8_t)~KVR_SOURCE_FIRST;
         if (token->length && !(token->flags & (KVR_TOKEN_ADDED | KVR_TOKEN_BYTE)) &&
-            kvr_source_find(source, c->bytes + token->offset, token->length) == id &&
-            !find_pair(c, id) && source->ranked) {
+            token->flags & KVR_SOURCE_FIRST && !find_pair(c, id) && source->ranked) {
             c->by_text = true;
             find_pair(c, id);
             c->by_text = false;
@@ -563,5 +604,6 @@ enum kvr_status kvr_source_compile(
     free(c.slots);
     free(c.parts);
     free(c.found);
+    free(c.filter);
     return status;
 }

@@ -10,6 +10,7 @@ void kvr_source_release(struct kvr_source *source)
     free(source->tokens);
     free(source->merges);
     free(source->string_slots);
+    free(source->hashes);
     for (int i = 0; i < KVR_PIPELINE_COUNT; i++)
         free(source->steps[i]);
     memset(source, 0, sizeof *source);
@@ -106,6 +107,23 @@ static uint64_t *find_slot(
     }
 }
 
+#define AHEAD 16
+
+static void enter(struct kvr_source *source, uint32_t id)
+{
+    struct kvr_source_token *token = &source->tokens[id];
+
+    token->flags &= (uint8_t)~KVR_SOURCE_FIRST;
+    if (!(token->flags & KVR_TOKEN_PRESENT) || token->flags & KVR_TOKEN_ADDED)
+        return;
+    uint64_t hash = source->hashes[id];
+    uint64_t *slot = find_slot(source, hash, source->bytes.data + token->offset, token->length);
+    if (*slot == UINT64_MAX) { /* the first of equal texts counts */
+        *slot = (hash >> 32) << 32 | id;
+        token->flags |= KVR_SOURCE_FIRST;
+    }
+}
+
 enum kvr_status kvr_source_index(struct kvr_source *source, struct kvr_error *error)
 {
     uint32_t slots = 16;
@@ -113,20 +131,24 @@ enum kvr_status kvr_source_index(struct kvr_source *source, struct kvr_error *er
     while (slots < source->token_count * 2)
         slots *= 2;
     free(source->string_slots);
+    free(source->hashes);
     source->string_slots = malloc(slots * sizeof *source->string_slots);
-    if (!source->string_slots)
+    source->hashes = malloc(((size_t)source->token_count + 1) * sizeof *source->hashes);
+    if (!source->string_slots || !source->hashes)
         return kvr_error_memory(error);
     memset(source->string_slots, 0xff, slots * sizeof *source->string_slots);
     source->string_mask = slots - 1;
-    for (uint32_t id = 0; id < source->token_count; id++) {
-        const struct kvr_source_token *token = &source->tokens[id];
-        if (!(token->flags & KVR_TOKEN_PRESENT) || token->flags & KVR_TOKEN_ADDED)
-            continue;
-        uint64_t hash =
-            kvr_piece_hash_of((const uint8_t *)source->bytes.data + token->offset, token->length);
-        uint64_t *slot = find_slot(source, hash, source->bytes.data + token->offset, token->length);
-        if (*slot == UINT64_MAX) /* the first of equal texts counts */
-            *slot = (hash >> 32) << 32 | id;
+    /* a token's slot is asked for while those before it are entered */
+    for (uint32_t id = 0; id < source->token_count + AHEAD; id++) {
+        if (id < source->token_count) {
+            const struct kvr_source_token *token = &source->tokens[id];
+            source->hashes[id] = kvr_piece_hash_of(
+                (const uint8_t *)source->bytes.data + token->offset, token->length);
+            __builtin_prefetch(
+                &source->string_slots[(uint32_t)source->hashes[id] & source->string_mask]);
+        }
+        if (id >= AHEAD)
+            enter(source, id - AHEAD);
     }
     return KVR_OK;
 }

@@ -31,6 +31,7 @@ struct kvr_source {
     struct kvr_step *steps[KVR_PIPELINE_COUNT];
     uint32_t step_count[KVR_PIPELINE_COUNT];
     uint64_t *string_slots; /* text -> id, hash:32 id:32, built by kvr_source_index() */
+    uint64_t *hashes;       /* of the texts, by id */
     uint32_t string_mask;
 };
 
@@ -49,9 +50,11 @@ enum kvr_status kvr_source_add_step(struct kvr_source *source, enum kvr_pipeline
     struct kvr_step step, const char *text, size_t text_length, const char *other,
     size_t other_length, struct kvr_error *error);
 
-/* Indexes the model tokens (those not only added) by text, for kvr_source_find(). */
+/* Indexes the model tokens (those not only added) by text, for kvr_source_find(), and marks those
+ * that it finds by their text: KVR_SOURCE_FIRST. */
 enum kvr_status kvr_source_index(struct kvr_source *source, struct kvr_error *error);
 uint32_t kvr_source_find(const struct kvr_source *source, const void *bytes, size_t length);
+#define KVR_SOURCE_FIRST 128 /* a flag of a source's token: no lower id has this text */
 
 /* Compiles to an image appended to `image`, which must be empty. */
 enum kvr_status kvr_source_compile(
