@@ -21,6 +21,7 @@
 #include <stdlib.h>
 
 #define WORK_LIMIT UINT64_C(2000000000)
+#define AHEAD 16 /* entries of a table asked for before they are written */
 
 struct part {
     uint32_t id, offset, length; /* bytes of the token being encoded */
@@ -386,12 +387,13 @@ static bool put_words(
     memset(words, 0xff, slots * sizeof *words);
     for (uint32_t id = 0; id < source->token_count; id++) {
         const struct kvr_source_token *token = &source->tokens[id];
-        const uint8_t *bytes = c->bytes + token->offset;
+        if (id + AHEAD < source->token_count)
+            __builtin_prefetch(&words[(uint32_t)source->hashes[id + AHEAD] & (slots - 1)]);
         if (!token->length || token->flags & KVR_TOKEN_ADDED ||
             !(source->ignore_merges || c->flags[id] & KVR_TOKEN_REACHABLE) ||
-            kvr_source_find(source, bytes, token->length) != id)
+            !(token->flags & KVR_SOURCE_FIRST))
             continue;
-        uint64_t hash = kvr_piece_hash_of(bytes, token->length);
+        uint64_t hash = source->hashes[id];
         uint32_t slot = (uint32_t)hash & (slots - 1);
         while (words[slot] != UINT64_MAX)
             slot = (slot + 1) & (slots - 1);
@@ -415,19 +417,12 @@ static enum kvr_status put_trie(const struct compiler *c, struct kvr_buffer *ima
         return kvr_error_memory(error);
     for (uint32_t id = 0; id < source->token_count; id++)
         if (c->flags[id] & KVR_TOKEN_REACHABLE)
-            keys[count++] = (struct kvr_trie_key){
-                c->bytes + source->tokens[id].offset, source->tokens[id].length, id};
+            keys[count++] = (struct kvr_trie_key){.bytes = c->bytes + source->tokens[id].offset,
+                .length = source->tokens[id].length,
+                .token = id};
     enum kvr_status status = kvr_trie_build(keys, count, &units, error);
-    for (uint32_t i = 0; i < count && !status; i++) {
-        const uint64_t *trie = (const uint64_t *)(const void *)units.data;
-        uint64_t unit = trie[0];
-        uint32_t *shorter = &c->records[keys[i].token].shorter;
-        for (uint32_t at = 0; at + 1 < keys[i].length; at++) {
-            unit = trie[KVR_TRIE_BASE(unit) ^ keys[i].bytes[at]];
-            if (KVR_TRIE_TOKEN(unit) != KVR_NO_TOKEN)
-                *shorter = KVR_TRIE_TOKEN(unit);
-        }
-    }
+    for (uint32_t i = 0; i < count && !status; i++)
+        c->records[keys[i].token].shorter = keys[i].shorter;
     header->trie_units = (uint32_t)(units.length / sizeof(uint64_t));
     put(image, header, KVR_SECTION_TRIE, units.data, units.length);
     kvr_buffer_release(&units);

@@ -140,8 +140,9 @@ static enum kvr_status build_added(
                 keep_form(t, &steps[i], &texts[i]);
         }
         if (texts[i].length)
-            keys[kept++] =
-                (struct kvr_trie_key){(const uint8_t *)texts[i].data, (uint32_t)texts[i].length, i};
+            keys[kept++] = (struct kvr_trie_key){.bytes = (const uint8_t *)texts[i].data,
+                .length = (uint32_t)texts[i].length,
+                .token = i};
     }
     if (!status)
         status = kvr_added_build(added, keys, kept, error);

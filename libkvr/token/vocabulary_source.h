@@ -60,11 +60,14 @@ uint32_t kvr_source_find(const struct kvr_source *source, const void *bytes, siz
 enum kvr_status kvr_source_compile(
     struct kvr_source *source, struct kvr_buffer *image, struct kvr_error *error);
 
-/* trie.c: a double array over `count` distinct, non-empty keys. keys[i] is an index for text().
- * The units are appended to out. */
+/* trie.c: a double array over `count` distinct, non-empty keys, which are sorted. The units are
+ * appended to out. */
 struct kvr_trie_key {
     const uint8_t *bytes;
     uint32_t length, token;
+    /* filled by kvr_trie_build(): */
+    uint64_t start;   /* the first eight bytes, the first the highest */
+    uint32_t shorter; /* token of the longest other key that this one starts with, or none */
 };
 enum kvr_status kvr_trie_build(
     struct kvr_trie_key *keys, uint32_t count, struct kvr_buffer *out, struct kvr_error *error);
