@@ -8,6 +8,7 @@
 #include "cache/request_line.h"
 #include "cmd/prefill_options.h"
 #include "kernels/likely.h"
+#include "kernels/line_cached.h"
 #include "kernels/measure_codec.h"
 #include "kernels/model_file.h"
 #include "kernels/plugin.h"
@@ -157,49 +158,6 @@ static enum kvr_status start_runner(struct prefill *prefill, struct kvr_error *e
     return status;
 }
 
-static bool read_count(struct kvr_value value, uint64_t *count)
-{
-    return value.type == KVR_ABSENT || kvr_value_u64(value, count);
-}
-
-/* What the line says is cached: cache.hit, else match of the worker (of the best without one),
- * else route.matched. */
-static enum kvr_status read_said(
-    const struct kvr_line *line, struct work *work, struct kvr_error *error)
-{
-    struct kvr_value hit = kvr_value_get(kvr_line_get(line, KVR_NAME_CACHE), "hit");
-    struct kvr_value route = kvr_line_get(line, KVR_NAME_ROUTE);
-    struct kvr_value matched = kvr_value_get(route, "matched");
-    struct kvr_value match = kvr_line_get(line, KVR_NAME_MATCH);
-    struct kvr_cursor cursor;
-    struct kvr_member member;
-    struct kvr_buffer worker = {0};
-    uint64_t best = 0;
-
-    work->says = hit.type || matched.type || match.type == KVR_OBJECT;
-    if (hit.type == KVR_ABSENT && match.type == KVR_OBJECT) {
-        bool named = kvr_value_string(kvr_value_get(route, "worker"), &worker);
-        const char *name = kvr_buffer_text(&worker);
-        for (cursor = kvr_value_open(match); name && kvr_next_member(&cursor, &member);) {
-            uint64_t tokens;
-            if (named && !kvr_value_is(member.name, name))
-                continue;
-            if (!kvr_value_u64(member.value, &tokens)) {
-                kvr_buffer_release(&worker);
-                return kvr_error_set(
-                    error, KVR_BAD_INPUT, "'match' has a number of tokens that is none");
-            }
-            best = tokens > best ? tokens : best;
-        }
-        work->said = best;
-    } else if (!read_count(hit.type ? hit : matched, &work->said)) {
-        return kvr_error_set(error, KVR_BAD_INPUT, "'%s' is not a number of tokens",
-            hit.type ? "cache.hit" : "route.matched");
-    }
-    kvr_buffer_release(&worker);
-    return KVR_OK;
-}
-
 static enum kvr_status read_work(
     struct prefill *prefill, struct work *work, struct kvr_error *error)
 {
@@ -208,18 +166,18 @@ static enum kvr_status read_work(
     enum kvr_status status = kvr_request_read(&prefill->reader, line, &work->view, error);
 
     if (status == KVR_OK && (cached[0] == 'a' || cached[0] == 'l'))
-        status = read_said(line, work, error);
+        status = kvr_line_cached(line, &work->says, &work->said, error);
     if (status != KVR_OK)
         return status;
     work->tokens = work->view.request.input_tokens;
     struct kvr_value ids = kvr_line_get(line, KVR_NAME_TOKEN_IDS);
-    if (ids.type == KVR_ARRAY) {
+    if (ids.type != KVR_ABSENT && ids.type != KVR_NULL) {
         uint64_t *given =
             kvr_grow(prefill->given, &prefill->given_size, kvr_value_u64s_room(ids), sizeof *given);
         if (!given)
             return kvr_error_memory(error);
         prefill->given = given;
-        ptrdiff_t count = kvr_value_u64s(ids, given);
+        ptrdiff_t count = ids.type == KVR_ARRAY ? kvr_value_u64s(ids, given) : -1;
         if (count < 0)
             return kvr_error_set(error, KVR_BAD_INPUT, "'token_ids' is not a list of tokens");
         work->tokens = (uint64_t)count;
@@ -270,8 +228,11 @@ static enum kvr_status open_store(
     if (prefill->store)
         return KVR_OK;
     prefill->block_tokens = block_tokens;
-    return kvr_prefix_store_create(
+    enum kvr_status status = kvr_prefix_store_create(
         bench->pages, bench->page_tokens, block_tokens, &prefill->store, error);
+    /* An impossible block size is the line's fault where the line says it. */
+    bool line_says = block_tokens != prefill->settings.block_size;
+    return status == KVR_BAD_USAGE && line_says ? error->status = KVR_BAD_INPUT : status;
 }
 
 static enum kvr_status run_line(struct prefill *prefill, const struct work *work, uint32_t *cached,
@@ -283,21 +244,30 @@ static enum kvr_status run_line(struct prefill *prefill, const struct work *work
         prefill->settings.cached[0] == 'o' || (prefill->settings.cached[0] == 'a' && !work->says);
     const uint32_t *table;
 
-    enum kvr_status status = open_store(prefill, request->block_tokens, error);
+    /* The store names blocks when it gives them: whatever can be wrong with the line comes first.
+     */
+    if (work->tokens > (uint64_t)bench->pages * bench->page_tokens)
+        return kvr_error_set(error, KVR_BAD_INPUT,
+            "a prompt of %llu tokens does not fit into a KV cache of %llu",
+            (unsigned long long)work->tokens,
+            (unsigned long long)bench->pages * bench->page_tokens);
+    enum kvr_status status = fill_tokens(prefill, work, error);
+    if (status == KVR_OK)
+        status = open_store(prefill, request->block_tokens, error);
     if (status == KVR_OK)
         status = kvr_prefix_store_take(prefill->store, request->ids, own ? request->id_count : 0,
             work->tokens, &table, cached, error);
-    if (status == KVR_OK)
-        status = fill_tokens(prefill, work, error);
     if (status != KVR_OK)
         return status;
     if (!own)
         *cached = (uint32_t)work->said;
     struct kvr_step step = {prefill->tokens + *cached, (uint32_t)(work->tokens - *cached), *cached,
         table, prefill->logits};
+    tool_long_work(&prefill->tool, true);
     double start = kvr_clock_ms();
     status = bench->backend->run(bench->runner, &step, 1, error);
     *time_ms = kvr_clock_ms() - start;
+    tool_long_work(&prefill->tool, false);
     return status;
 }
 
@@ -351,7 +321,7 @@ static enum kvr_status prefill_line(struct prefill *prefill, struct kvr_error *e
 {
     struct work work = {0};
     uint32_t cached = 0;
-    double time_ms;
+    double time_ms = 0;
     size_t top = 0;
 
     enum kvr_status status = read_work(prefill, &work, error);
@@ -605,7 +575,9 @@ static int prefill_main(struct prefill *prefill)
     enum kvr_status status = check_options(&prefill->settings, &error);
 
     if (status == KVR_OK && measures(settings)) {
+        tool_long_work(&prefill->tool, true);
         status = measure(prefill, &error);
+        tool_long_work(&prefill->tool, false);
         prefill->tool.out.whole = prefill->tool.out.buffer.length;
     } else if (status == KVR_OK) {
         prefill->reader.block_tokens = (uint32_t)settings->block_size;

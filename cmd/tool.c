@@ -150,6 +150,14 @@ bool tool_signalled(int signal_number)
     return came;
 }
 
+void tool_long_work(struct tool *tool, bool begins)
+{
+    if (begins)
+        kvr_writer_flush(&tool->out);
+    handle(SIGINT, begins ? SIG_DFL : on_interrupt);
+    handle(SIGTERM, begins ? SIG_DFL : on_interrupt);
+}
+
 bool tool_interrupted(void)
 {
     return interrupted != 0;

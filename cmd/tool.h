@@ -117,6 +117,10 @@ int tool_fail(struct tool *tool, const struct kvr_error *error);
 void tool_catch(int signal_number);
 bool tool_signalled(int signal_number);
 
+/* Work of seconds or minutes that nothing looks up from begins or ends: between the two SIGINT and
+ * SIGTERM end the program where it stands. What is whole in tool->out is written before. */
+void tool_long_work(struct tool *tool, bool begins);
+
 /* Whether SIGINT or SIGTERM came: tool_next() gives TOOL_END then. */
 bool tool_interrupted(void);
 

@@ -96,6 +96,44 @@ counts() {
     assert_line --partial "stdin:4: 'token_ids'"
 }
 
+@test "what a line says wrongly is that line's fault alone" {
+    run bash -c 'printf "%s\n" "{\"input_length\":50,\"block_size\":7}" "{\"input_length\":50,\"block_size\":1000000}" \
+        "{\"input_length\":5,\"token_ids\":\"x\"}" "{\"input_length\":5,\"cache\":{\"hit\":null}}" | kvr-prefill --backend cpu --model tiny --capacity 1024 2>err | jq -c [.prefill.tokens,.prefill.cached]; cat err'
+    assert_line --index 0 "[5,0]"
+    assert_line --partial "stdin:1: a block of 7 tokens is no multiple"
+    assert_line --partial "stdin:2: the capacity is less than a block of 1000000"
+    assert_line --partial "stdin:3: 'token_ids'"
+    # a line that is refused leaves nothing in the cache of its own
+    python3 "$REPO/tests/model_files.py" . llama BF16
+    run bash -c 'printf "%s\n" "{\"token_ids\":[1,2,3,999],\"hash_ids\":[5,6]}" "{\"token_ids\":[1,2,3,4],\"hash_ids\":[5,6]}" |
+        kvr-prefill --weights . -b 2 --page-size 1 --capacity 16 2>/dev/null | jq -c [.prefill.tokens,.prefill.cached]'
+    assert_output "[4,0]"
+}
+
+# end PID: tells a program to end; its status is then in $status.
+end() {
+    status=0
+    kill -TERM "$1"
+    wait "$1" || status=$?
+}
+
+@test "a signal ends a measurement and a long prefill at once, after what was whole" {
+    kvr-prefill --backend cpu --model tiny --capacity 400000 --table -n 400000 >table 3>&- &
+    sleep 1
+    end $!
+    assert_equal "$status" 143
+    printf '%s\n' '{"input_length":5}' '{"input_length":400000}' >lines
+    kvr-prefill "${tiny[@]}" --capacity 400384 lines >out 3>&- &
+    for _ in $(seq 600); do
+        [ ! -s out ] || break
+        sleep 0.1
+    done
+    end $!
+    assert_equal "$status" 143
+    run jq -c .prefill.tokens out
+    assert_output 5
+}
+
 @test "the model backend predicts what kvr-route predicts" {
     line='{"input_length":4096,"match":{"w0":1000}}'
     routed=$(kvr-route -w 1 --model llama-3.1-70b --gpu 8xh100 <<<"$line" | jq .route.prefill_ms)
@@ -278,7 +316,7 @@ $line" >out
     assert_output --partial "architecture 'mamba'"
 }
 
-# The peer is llama.cpp, from PyPI: KVR_REAL_WORKER=1, or tests/real_worker.
+# The peer is llama.cpp, from PyPI: KVR_REAL_WORKER=1 asks for it.
 @test "--weights: the next tokens are those of llama.cpp" {
     [ "${KVR_REAL_WORKER:-}" ] || skip "KVR_REAL_WORKER=1 asks for it"
     need_shared worker/ci_worker.sh

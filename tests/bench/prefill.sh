@@ -12,3 +12,18 @@ for kernel in $kernels; do
     OPENBLAS_CORETYPE=$kernel taskset -c "$core" "${BUILD:-build}/bench/bench_prefill" \
         "${MODEL:-1b}" "${TOKENS:-504}" "${ROUNDS:-3}"
 done
+
+# The same shape, threads and weights in llama.cpp's prompt processing (xllamacpp from PyPI), in turn.
+# LAYERS=16 is the whole of 1B; time is linear in them. THREADS=2 takes two cores.
+venv=${KVR_REAL_WORKER_DIR:-${BUILD:-build}/real-worker}/venv
+if ! "$venv/bin/python" -c 'import gguf, numpy, xllamacpp' 2>/dev/null; then
+    echo "prefill.sh: skipped: llama.cpp is not in $venv (KVR_REAL_WORKER=1 bats tests/prefill.bats puts it there)" >&2
+    exit 0
+fi
+threads=${THREADS:-1}
+mkdir -p "${BUILD:-build}/bench"
+for weights in BF16 F32; do
+    PATH=$PWD/${BUILD:-build}/bin:$PATH taskset -c "$((core - threads + 1))-$core" "$venv/bin/python" \
+        tests/bench/prefill_llama.py "${BUILD:-build}/bench" "$weights" "${LAYERS:-4}" "${TOKENS:-504}" \
+        "$threads" "${ROUNDS:-3}" 2>/dev/null
+done
