@@ -25,6 +25,9 @@ CXXFLAGS += -std=c++17 -g $(OPTIMISE) $(WARNINGS) -fno-exceptions -fno-rtti -pth
 LDFLAGS += -Wl,--as-needed -Wl,--gc-sections -pthread
 LIBS = -lsimdjson -ljq -lz -lcurl -lxxhash -lpcre2-8 -lzmq -lmsgpackc -lopenblas -ldl -lm
 
+# Where make was not told how many jobs, what is built on the way to something else has all cores.
+JOBS = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
+
 # One word a file; V=1 shows the whole command.
 say = $(if $(V),,@echo "  $(1) $(2)";)
 
@@ -97,20 +100,20 @@ deps:
 	@tests/deps
 
 check: deps
-	@$(MAKE) --no-print-directory WERROR=1 all unit-tests fuzz-replay
+	@$(MAKE) --no-print-directory $(JOBS) WERROR=1 all unit-tests fuzz-replay
 	@SHARED='$(SHARED)' MAKE='$(MAKE)' tests/run
 
 demo:
 	@tests/deps demo
-	@$(MAKE) --no-print-directory all
+	@$(MAKE) --no-print-directory $(JOBS) all
 	@SHARED='$(SHARED)' tests/demo $(BUILD)/demo.png
 
 bench: deps
-	@$(MAKE) --no-print-directory all bench-programs
-	@for script in $(BENCH_SCRIPTS:bench-%=%); do SHARED='$(SHARED)' tests/bench/$$script.sh || exit; done
+	@$(MAKE) --no-print-directory $(JOBS) all bench-programs
+	@SHARED='$(SHARED)' tests/bench/all
 
 $(BENCH_SCRIPTS): bench-%: deps
-	@$(MAKE) --no-print-directory all bench-programs
+	@$(MAKE) --no-print-directory $(JOBS) all bench-programs
 	@SHARED='$(SHARED)' tests/bench/$*.sh
 
 fuzz:

@@ -94,7 +94,7 @@ load helper
 
 @test "shell scripts are clean" {
     cd "$REPO"
-    run shellcheck -x tests/run tests/deps tests/demo tests/soak packaging/deb packaging/tarball tests/fuzz/run tests/helper.bash tests/bench/*.sh
+    run shellcheck -x tests/run tests/deps tests/demo tests/soak packaging/deb packaging/tarball tests/fuzz/run tests/helper.bash tests/bench/*.sh tests/bench/all tests/bench/table
     assert_success
 }
 

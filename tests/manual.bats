@@ -4,10 +4,16 @@
 # repository, are skipped by name.
 
 load helper
+load http
 
 setup() {
     cd "$BATS_TEST_TMPDIR" || return
     mkdir blocks
+    export no_proxy='*' NO_PROXY='*'
+}
+
+teardown() {
+    stop_all
 }
 
 # files: what the examples read, made from the slice of a real trace.
@@ -18,6 +24,8 @@ files() {
         .session = "s\(.hash_ids[1] % 50)" | .route = {worker: "w\(.timestamp % 3)"} |
         .response = {status: 200, ttft_ms: (.input_length / 20), cached_tokens: (.input_length / 4 | floor)}' \
         trace.jsonl | tee access.jsonl a.jsonl b.jsonl c.jsonl >run.jsonl
+    jq -c '{rid: "r\(input_line_number)", at: (.timestamp / 1000), tokens: .input_length, talk: "t\(.hash_ids[1])",
+        server: "gpu\(input_line_number % 4)", first: (.input_length / 20000)}' trace.jsonl >gateway.jsonl
     gzip -k access.jsonl
     cp trace.jsonl big.jsonl
     jq -nc 'range(40) | {id: "r\(.)", timestamp: (. * 100), session: "s\(. % 7)", prompt:
@@ -32,7 +40,7 @@ manual_blocks() {
     for page in "$REPO"/man/*.scd; do
         awk -v base="blocks/$(basename "$page" .scd)" '
             /^```$/ { inside = !inside; fresh = inside; next }
-            inside && fresh { fresh = 0; runs = /^(\$ |kvr|mkfifo|jq|cat|echo|parallel)/; n += runs }
+            inside && fresh { fresh = 0; runs = /^(\$ |kvr|mkfifo|jq|cat|echo|parallel|cc )/; n += runs }
             inside && runs { gsub(/\\\\/, "\\"); print > (base "-" n) }' "$page"
     done
 }
@@ -48,6 +56,8 @@ help_blocks() {
 needs() {
     if grep -qE '://|--scrape|kvr-(send|serve|smoke)' "$1"; then
         echo workers
+    elif grep -q '^cc ' "$1"; then
+        echo "the library installed (tests/package.bats does it)"
     elif grep -q kvr-prefill "$1"; then
         echo "minutes of arithmetic"
     elif grep -qE -- '--(record|replay)' "$1"; then
@@ -98,6 +108,50 @@ run_blocks() {
     files
     help_blocks
     run_blocks 14
+}
+
+@test "the tutorial's front end and audit run, with stand-ins for the reader's workers" {
+    local a b port block
+    files
+    manual_blocks
+    mock a
+    mock b
+    cd blocks
+    for block in kvr.7-*; do # the smoke test and the front ends: their ports become the stand-ins'
+        grep -qE 'kvr-(smoke|serve)' "$block" || continue
+        sed -i "s/127.0.0.1:8001/127.0.0.1:$a/; s/127.0.0.1:8002/127.0.0.1:$b/" "$block"
+        if grep -q kvr-smoke "$block"; then
+            bash "$block" >smoked
+            continue
+        fi
+        rm -f access.jsonl
+        sed -i 's/^kvr-serve /exec &--listen 0 /' "$block"
+        bash "$block" 2>said 3>&- &
+        echo $! >>"$BATS_TEST_TMPDIR/pids"
+        wait_for 'grep -q "listening on port" said'
+        port=$(sed -n 's/.*listening on port //p' said | head -n 1)
+        for _ in 1 2; do
+            curl -s -o answer -D heads -d '{"model":"m","messages":[{"role":"user","content":"A question that is long enough to fill a block or two of sixteen tokens, and is asked twice."}]}' \
+                "http://127.0.0.1:$port/v1/chat/completions"
+        done
+        grep -qi '^x-kvr-reason: cache-match' heads
+        kill %%
+        wait_for '[ "$(wc -l <access.jsonl)" = 2 ]'
+    done
+    [ -s smoked ] && [ -s access.jsonl ]
+    # the audit: what two workers publish, heard and compared
+    head -n 50 ../access.jsonl | jq -c '.route.worker = "w\(input_line_number % 2)"' >access.jsonl
+    for worker in w0 w1; do
+        jq -c "select(.route.worker == \"$worker\")" access.jsonl | kvr-evict -c 1M --events >"$worker.events"
+        kvr-events --publish "ipc://$PWD/$worker" --wait 1 --linger 3s "$worker.events" 2>/dev/null 3>&- &
+        echo $! >>"$BATS_TEST_TMPDIR/pids"
+    done
+    block=$(grep -l audit kvr.7-*)
+    sed -i "s#w0=tcp://[^ ]*#w0=ipc://$PWD/w0#; s#w1=tcp://[^ ]*#w1=ipc://$PWD/w1#; s/-m events access.jsonl/-m events in/; s/kvr-events /kvr-events --native --idle 2s /" "$block"
+    mkfifo in
+    timeout 30 bash -c 'sleep 4; cat access.jsonl >in' 3>&- & # the workers are heard before the first request
+    timeout 60 bash "$block" 2>said 3>&- || { cat said; return 1; }
+    assert_equal "$(jq -c 'select(.event == "audit") | [(.requests > 20), (.workers | length)]' audited.jsonl)" '[true,2]'
 }
 
 @test "examples that need workers, recordings or vocabularies are known by name" {

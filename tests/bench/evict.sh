@@ -4,6 +4,7 @@
 #   ROUNDS=5 REPEATS=5 tests/bench/evict.sh [CELL...]     a cell is NAME@CAPACITY
 set -eu
 cd "$(dirname "$0")/../.."
+. tests/bench/lib.sh
 shared=${SHARED:-../shared} build=${BUILD:-build} rounds=${ROUNDS:-3} repeats=${REPEATS:-5}
 core=${CORE:-$(($(nproc) - 1))}
 trace=$shared/traces/mooncake_conversation.jsonl.gz
@@ -62,6 +63,15 @@ best() {
     done
     echo "$best"
 }
+jq -cs --arg pairs "$pairs" '
+    ($pairs | split("\\s+"; null) | map(split(":") | {(.[0]): .[1]}) | add) as $peer
+    | (group_by([.tool, .policy, .capacity]) | map(max_by(.maccess_s))) as $best
+    | ($best | map(select(.tool == "libcachesim")) | map({"\(.policy)@\(.capacity)": .}) | add) as $lcs
+    | $best[] | select(.tool == "kvr" and (.capacity == 10000 or .capacity == 0 or .policy == "curve"))
+    | ($lcs["\($peer[.policy] // "")@\(.capacity)"]) as $its
+    | {metric: "\(.policy), \(.capacity) blocks", kvr: (.maccess_s * 1e6), unit: "accesses/s",
+       asked: (if .policy == "curve" then "3 M/s" elif .policy == "tree:lru" then "15 M/s" elif .policy == "lru" or .policy == "sieve" then "1.5 x" elif $its then "1 x" else null end)}
+      + if $its then {peer: "libCacheSim", peer_version: "0.3.5", theirs: ($its.maccess_s * 1e6)} else {} end' "$log" | record evict
 agentic=$shared/traces/agentic_coding_bs64.jsonl.gz
 zcat "$trace" >"$build/bench/conversation.jsonl"
 zcat "$agentic" >"$build/bench/agentic.jsonl"

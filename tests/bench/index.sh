@@ -6,6 +6,7 @@
 # NDJSON of every run, then a table with ratios.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
+. tests/bench/lib.sh
 SHARED=${SHARED:-../shared}
 BUILD=${BUILD:-build}
 trace=$SHARED/traces/mooncake_conversation.jsonl.gz
@@ -40,6 +41,16 @@ jq -rn '
     | best($ours; $what) as $our | best($peers; $what) as $peer
     | [$tokens, $what, ($our | number), ($peer | number), (if $peer then "\($our / $peer * 100 | round / 100) x" else "-" end)] | @tsv
 ' "$work/runs" >"$work/table"
+jq -c '
+    def best($runs; $what): [$runs[] | .[$what] // empty] | if $what == "bytes_per_pair" then min else max end;
+    [inputs] | group_by(.block_tokens)[] | .[0].block_tokens as $tokens
+    | map(select(.program == "kvr")) as $ours | map(select(.program != "kvr")) as $peers
+    | ({stored_per_s: "blocks stored by events", finds_per_s: "look-ups", matched_blocks_per_s: "blocks matched", bytes_per_pair: "a block held"} | to_entries[]) as $what
+    | {metric: "\($what.value), blocks of \($tokens)", kvr: best($ours; $what.key), unit: (if $what.key == "bytes_per_pair" then "bytes" else "/s" end),
+       peer: "ai-dynamo-runtime", peer_version: "1.6.1", theirs: best($peers; $what.key),
+       asked: (if $what.key == "bytes_per_pair" then "48 bytes" elif $what.key == "stored_per_s" then "20 M/s"
+           elif $what.key == "finds_per_s" and $tokens == 512 then "2 M/s" elif $what.key == "matched_blocks_per_s" and $tokens == 16 then "200 M/s" else null end)}
+    | if .theirs then . else del(.peer, .peer_version, .theirs) end' -n "$work/runs" >"$work/results"
 { printf 'block\tfigure\tkvr\tai-dynamo-runtime\tratio\n'; cat "$work/table"; } | column -t -s "$(printf '\t')"
 jq -rn '[inputs | select(.find_floor_us)] | if length > 0 then "its call floor: apply_event \([.[].apply_floor_us] | min) us, find_matches \([.[].find_floor_us] | min) us" else empty end' "$work/runs"
 
@@ -72,6 +83,10 @@ done >"$work/programs"
 jq -rn '[inputs] | ([.[] | select(.name == "jq -c .").mb_per_s] | max) as $jq | group_by(.name) | map(max_by(.mb_per_s)) | sort_by(-.mb_per_s)[]
     | "\(.name)\t\(.mb_per_s | round) MB/s\t\(.lines_per_s | round) lines/s\t\(.mb_per_s / $jq * 10 | round / 10) x jq"' "$work/programs" | column -t -s "$(printf '\t')"
 
+jq -cn --arg version "$(jq --version | tr -dc 0-9.)" '[inputs] | ([.[] | select(.name == "jq -c .").mb_per_s] | max) as $jq
+    | group_by(.name)[] | max_by(.mb_per_s) | select(.name | test("kvr-match -w 8$|in the lines$"))
+    | {metric: .name, kvr: .mb_per_s, unit: "MB/s", peer: "jq -c .", peer_version: $version, theirs: $jq} + if .name == "kvr-match -w 8" then {asked: "400 MB/s, 20 x"} else {} end' "$work/programs" >>"$work/results"
+
 echo "== the closed loop: kvr-match | kvr-route | tee, all on one core, best of 5"
 mkfifo "$work/loop"
 lines=$(wc -l <"$work/once")
@@ -82,5 +97,9 @@ for policy in round-robin cache-aware; do
     done | awk -v lines="$lines" -v policy="$policy" '{
             if (NR == 1 || $1 < wall) wall = $1
             if (NR == 1 || $2 + $3 < busy) busy = $2 + $3
-        } END { printf "%s: %d decisions/s by the clock, %d by processor time of all three\n", policy, lines / wall, lines / busy }'
+        } END {
+            printf "%s: %d decisions/s by the clock, %d by processor time of all three\n", policy, lines / wall, lines / busy >"/dev/stderr"
+            printf "{\"metric\": \"closed loop in shell, %s\", \"kvr\": %d, \"unit\": \"/s\", \"asked\": \"40 k/s\"}\n", policy, lines / wall
+        }' >>"$work/results"
 done
+record index <"$work/results"

@@ -4,6 +4,7 @@
 # run five times; the best and the worst are printed.
 set -eu
 cd "$(dirname "$0")/../.."
+. tests/bench/lib.sh
 trace=${SHARED:-../shared}/traces/mooncake_conversation.jsonl.gz
 [ -e "$trace" ] || trace=tests/data/mooncake_conversation_1k.jsonl.gz
 folder=$(mktemp -d)
@@ -31,7 +32,9 @@ closed_loop() {
         taskset -c 0 build/bin/kvr-route --policy "$1" | taskset -c 0 tee "$folder/loop"
 }
 
-taskset -c 0 build/bench/bench_route "$folder/once"
+taskset -c 0 build/bench/bench_route "$folder/once" | tee "$folder/runs"
+jq -c 'select(.policy == "cost") | {metric: "match, route, learn in process, \(.workers) workers", kvr: .requests_per_s, unit: "requests/s",
+    asked: (if .workers == 8 then "500 k/s" else "100 k/s" end)}' "$folder/runs" | record route
 best kvr-route "$folder/twenty" taskset -c 0 build/bin/kvr-route -w 8 "$folder/twenty"
 best loop-round-robin "$folder/once" closed_loop round-robin
 best loop-cost "$folder/once" closed_loop cost

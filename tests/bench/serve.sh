@@ -6,6 +6,7 @@
 # can be had.   SECONDS_EACH=4 ROUNDS=2 SIZE=1024 tests/bench/serve.sh [NAME...]
 set -u
 cd "$(dirname "$0")/../.." || exit 3
+. tests/bench/lib.sh
 BUILD=${BUILD:-build}
 PATH=$PWD/$BUILD/bin:$PATH
 export no_proxy='*' NO_PROXY='*' SIZE=${SIZE:-1024}
@@ -130,8 +131,12 @@ for ((round = 1; round <= rounds; round++)); do
         read -r _ _ p50 p99 bad1 <<<"$(load 1 "$seconds" "$to")"
         printf '{"router":"%s","round":%d,"bytes":%d,"cpu_us":%.1f,"requests_per_s":%d,"p50_us":%d,"p99_us":%d,"rss_kib":%d,"failed":%d}\n' \
             "$name" "$round" "$SIZE" "$(awk "BEGIN {print ($after - $before) * 1e6 / $(getconf CLK_TCK) / ($n ? $n : 1)}")" \
-            "$rps" "$p50" "$p99" "$(rss $pid)" "$((bad + bad1))"
+            "$rps" "$p50" "$p99" "$(rss $pid)" "$((bad + bad1))" | tee -a "$work/runs"
         kill "$pid"
         wait "$pid" 2>/dev/null
     done
 done
+jq -cn '[inputs] | group_by(.router) | map({(.[0].router): (min_by(.cpu_us))}) | add as $best
+    | ({"sglang-router": "0.3.2", "smg": "1.13.0", "haproxy": "", "nginx": ""} | to_entries[] | select($best[.key])) as $peer
+    | {metric: "processor time of a request of \($best[].bytes) bytes, policy cost", kvr: $best["kvr-cost"].cpu_us, unit: "us", peer: $peer.key,
+       peer_version: $peer.value, theirs: $best[$peer.key].cpu_us, asked: "40 us"}' "$work/runs" | sort -u | record serve

@@ -5,12 +5,13 @@
 # its API allows: the same cost model, batching and memory, no prefix reuse.
 set -eu
 cd "$(dirname "$0")/../.."
+. tests/bench/lib.sh
 PATH=$PWD/build/bin:$PATH
 trace=${SHARED:-../shared}/traces/mooncake_conversation.jsonl.gz
 [ -e "$trace" ] || trace=tests/data/mooncake_conversation_1k.jsonl.gz
 requests=${VIDUR_REQUESTS:-2000}
 plain=$(mktemp)
-trap 'rm -f "$plain" "$plain.first"' EXIT
+trap 'rm -f "$plain" "$plain.first" "$plain.runs"' EXIT
 gzip -dc "$trace" >"$plain"
 
 # timed NAME COMMAND...: wall and processor seconds of a command, its children included.
@@ -49,8 +50,13 @@ ours() {
     timed 'kvr-sim, the same requests' taskset -c 0 \
         kvr-sim -w 8 --policy round-robin -c 8000000 --engine-block 512 --summary "$plain"
 }
-ours
-taskset -c 0 $venv/bin/python tests/bench/vidur_peer.py "$plain" "$requests"
-ours
+{
+    ours
+    taskset -c 0 $venv/bin/python tests/bench/vidur_peer.py "$plain" "$requests"
+    ours
+} | tee "$plain.runs"
+jq -cn '[inputs] | map(select(.name | test("same requests")).processor_seconds) as $ours | map(select(.name | test("vidur"))) as $theirs
+    | {metric: "iteration-level simulation, the same \($theirs[0].requests) requests", kvr: ($ours | min), unit: "s of processor time", peer: "Vidur", peer_version: "0.0.26", theirs: $theirs[0].seconds}' \
+    "$plain.runs" | record sim
 kvr-sim -w 8 --policy round-robin -c 8000000 --engine-block 512 --summary --json "$plain" |
     jq -c '{bench: "sim", name: "kvr-sim found", requests, ttft_p50_ms: (.ttft_ms.p50 | round), ttft_p90_ms: (.ttft_ms.p90 | round)}'

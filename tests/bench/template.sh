@@ -4,6 +4,7 @@
 #   ROUNDS=3 tests/bench/template.sh [TEMPLATE...]
 set -eu
 cd "$(dirname "$0")/../.."
+. tests/bench/lib.sh
 shared=${SHARED:-../shared} build=${BUILD:-build} rounds=${ROUNDS:-2}
 core=${CORE:-$(($(nproc) - 1))}
 venv=$build/venv
@@ -14,6 +15,7 @@ if ! "$venv/bin/python" -c 'import jinja2' 2>/dev/null; then
     python3 -m venv "$venv" && "$venv/bin/pip" -q install jinja2==3.1.6
 fi
 printf '%-34s %8s %6s %10s %10s %7s\n' template bytes turns 'kvr MB/s' 'jinja2' ratio
+results=$(mktemp)
 for template; do
     for work in "100 3" "1000 9" "8000 20"; do
         log=$(mktemp)
@@ -30,6 +32,12 @@ for template; do
             | [$name, $ours.message_bytes, $ours.turns, $ours.mb_per_s, $theirs.mb_per_s,
                ($ours.mb_per_s / $theirs.mb_per_s * 10 | round / 10)] | @tsv' "$log" |
             awk -F'\t' '{ printf "%-34s %8s %6s %10s %10s %7s\n", $1, $2, $3, $4, $5, $6 }'
+        jq -cs --arg name "$(basename "$template" .tokenizer_config.json.gz)" '
+            (map(select(.bench == "template")) | max_by(.mb_per_s)) as $ours
+            | {metric: "\($name), \($ours.turns) turns of \($ours.message_bytes) bytes", kvr: $ours.mb_per_s, unit: "MB/s",
+               peer: "jinja2", peer_version: "3.1.6", theirs: (map(select(.bench == "jinja2").mb_per_s) | max)}' "$log" >>"$results"
         rm -f "$log"
     done
 done
+record template <"$results"
+rm -f "$results"

@@ -5,6 +5,7 @@
 #   tests/bench/tokenize.sh [VOCABULARY...]
 set -eu
 cd "$(dirname "$0")/../.."
+. tests/bench/lib.sh
 shared=${SHARED:-../shared}
 corpus=$shared/corpus/mixed_a.ndjson.gz
 [ -e "$corpus" ] || { echo "bench-tokenize: needs $corpus" >&2; exit 0; }
@@ -24,10 +25,18 @@ cc -shared -fPIC -O2 -std=gnu11 -D_GNU_SOURCE  -DKVR_VERSION='""' -DKVR_DATADIR=
     "${sources[@]}" \
     tests/bench/bench_tokenize.c "$folder/structure.o" -lsimdjson -lz -lpcre2-8 -lxxhash -lstdc++ -lpthread
 cpu=$(($(nproc) - 1))
+results=$(mktemp)
 for name; do
     for file in "$shared/tokenizers/$name".{tiktoken,tokenizer.json}.gz; do [ -e "$file" ] && break; done
     taskset -c "$cpu" build/venv/bin/python tests/bench/tokenize_peers.py "$file" "$corpus" "$folder/kvr.so" "$folder"
-done
+done | tee "$results"
+python=build/venv/bin/python
+jq -cn --arg versions "$(for name in tiktoken tokenizers fastokens gigatoken splintr-rs; do echo "$name $(version_of $python $name)"; done)" '
+    ($versions | split("\n") | map(split(" ") | {(.[0] | sub("-rs"; "")): .[1]}) | add) as $version
+    | [inputs | select(.library and (.skipped | not))] | group_by(.vocabulary)[]
+    | (map(select(.library == "kvr"))[0]) as $ours | .[] | select(.library != "kvr")
+    | {metric: "\(.vocabulary), text not seen before", kvr: $ours.fresh_mb_s, unit: "MB/s", peer: .library, peer_version: $version[.library], theirs: .fresh_mb_s}' "$results" | record tokenize
+rm -f "$results"
 zcat "$corpus" | sed 's/"text":/"prompt":/' >"$folder/prompts.ndjson"
 bytes=$(wc -c <"$folder/prompts.ndjson")
 for _ in 1 2 3; do
