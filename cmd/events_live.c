@@ -133,7 +133,8 @@ enum kvr_status events_open_sockets(struct events *events, struct kvr_error *err
     return KVR_OK;
 }
 
-/* Sees to every source that wants it. Returns when the next one will; *some: messages came. */
+/* Sees to every source that wants it. Returns when the next one will, 0 where one has more already;
+ * *some: messages came. */
 static double serve_sources(struct events *events, bool *some)
 {
     double now_ms = kvr_clock_ms(), wake_ms = now_ms + LONGEST_WAIT_MS;
@@ -149,7 +150,7 @@ static double serve_sources(struct events *events, bool *some)
             }
             source->wake_ms = attend(events, source, now_ms);
         }
-        wake_ms = fmin(wake_ms, source->busy ? now_ms : source->wake_ms);
+        wake_ms = fmin(wake_ms, source->busy ? 0 : source->wake_ms);
     }
     return wake_ms;
 }
@@ -169,11 +170,11 @@ void events_live(struct events *events)
             break;
         if (idle_ms > 0)
             wake_ms = fmin(wake_ms, heard_ms + idle_ms);
-        if (!some) {
+        if (wake_ms > now_ms) { /* the next read may have to wait */
             kvr_writer_flush(&events->tool.out);
             flush_record(events);
         }
-        if (!kvr_reactor_step(&events->reactor, some ? 0 : wake_ms - now_ms))
+        if (!kvr_reactor_step(&events->reactor, wake_ms > now_ms ? wake_ms - now_ms : 0))
             break;
     }
 }
