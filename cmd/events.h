@@ -18,7 +18,8 @@ struct events_settings {
 /* Who publishes: an endpoint, or what a file says came from one. */
 struct source {
     struct kvr_kv_spec spec;
-    char *own_name;
+    char *own_name; /* of the worker */
+    char *key;      /* in a record: the name, and which of those who share it */
     bool unnamed;
     struct kvr_kv_socket *socket;
     struct kvr_kv_stream *stream;
@@ -35,6 +36,7 @@ struct events {
     struct kvr_zmtp_budget budget; /* of messages that are not whole */
     struct kvr_kv_memory memory;
     struct kvr_kv_sink sink;
+    struct kvr_kv_told told; /* of workers that several sources tell of */
     struct source **sources;
     size_t source_count, source_room;
     struct kvr_writer record;
@@ -45,10 +47,15 @@ enum { EVENTS_COMPLAINTS = 10 }; /* about one source */
 
 /* ---- kvr-events.c ---- */
 
-/* unnamed: by whoever started us; publishers that say who they are, are then workers of their own.
- */
+/* Who a source is. */
+struct source_name {
+    const char *name;
+    bool unnamed;   /* by whoever started us; publishers that say who they are, are then workers */
+    unsigned share; /* the first, second, … of those with the name; 0: it is alone */
+};
+
 enum kvr_status events_add_source(struct events *events, const struct kvr_kv_spec *spec,
-    const char *name, bool unnamed, bool can_replay, struct source **made, struct kvr_error *error);
+    const struct source_name *name, bool can_replay, struct source **made, struct kvr_error *error);
 void events_show_statistics(struct events *events);
 /* A message of a source. */
 void events_take(struct events *events, struct source *source, const struct kvr_frame *frames,

@@ -6,6 +6,9 @@
 #include <inttypes.h>
 #include <math.h>
 #include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/resource.h>
 
 enum {
@@ -29,7 +32,7 @@ static void record_message(struct events *events, const struct source *source,
     const struct kvr_frame *frames, size_t count, bool replayed)
 {
     struct kvr_kv_record record = {
-        source->own_name, replayed, source->unnamed, kvr_clock_wall_ms(), {{0}}, count};
+        source->key, replayed, source->unnamed, kvr_clock_wall_ms(), {{0}}, count};
 
     if (!events->settings.record || events->record.error.status != KVR_OK)
         return;
@@ -109,28 +112,90 @@ static void raise_limits(void)
     }
 }
 
+static int by_name(const void *a, const void *b)
+{
+    const struct source_name *const *x = a, *const *y = b;
+    int order = strcmp((*x)->name, (*y)->name);
+
+    return order ? order : *x < *y ? -1 : 1;
+}
+
+/* The names of all operands: those without one are w0, w1 and so on by their place. */
+static struct source_name *name_sources(
+    const struct kvr_kv_spec *specs, size_t count, char (*own)[32])
+{
+    struct source_name *names = calloc(count + 1, sizeof *names);
+
+    for (size_t i = 0; names && i < count; i++) {
+        snprintf(own[i], sizeof own[i], "w%zu", i);
+        names[i] = (struct source_name){specs[i].name ? specs[i].name : own[i], !specs[i].name, 0};
+    }
+    /* Sorted by name, those that share one are neighbours: thousands of operands are no loop in a
+     * loop. */
+    struct source_name **sorted = names ? calloc(count + 1, sizeof *sorted) : NULL;
+    for (size_t i = 0; sorted && i < count; i++)
+        sorted[i] = &names[i];
+    if (sorted)
+        qsort(sorted, count, sizeof *sorted, by_name);
+    for (size_t i = 1; sorted && i < count; i++) {
+        if (strcmp(sorted[i]->name, sorted[i - 1]->name) != 0)
+            continue;
+        if (!sorted[i - 1]->share)
+            sorted[i - 1]->share = 1;
+        sorted[i]->share = sorted[i - 1]->share + 1;
+    }
+    if (!sorted) {
+        free(names);
+        return NULL;
+    }
+    free(sorted);
+    return names;
+}
+
+static enum kvr_status open_socket(struct events *events, struct kvr_kv_spec *spec,
+    const struct source_name *name, struct kvr_error *error)
+{
+    const struct kvr_kv_socket_options options = {
+        spec->place, spec->replay, spec->topic, events->settings.max_message, &events->budget};
+    struct source *source;
+    enum kvr_status status =
+        events_add_source(events, spec, name, spec->replay != NULL, &source, error);
+
+    if (status == KVR_OK)
+        status = kvr_kv_socket_open(&source->socket, &events->reactor, &options, error);
+    return status;
+}
+
 enum kvr_status events_open_sockets(struct events *events, struct kvr_error *error)
 {
+    size_t count = events->tool.operand_count, read = 0, opened = 0;
+    struct kvr_kv_spec *specs = calloc(count + 1, sizeof *specs);
+    char(*own)[32] = calloc(count + 1, sizeof *own);
+    struct source_name *names = NULL;
+    enum kvr_status status = specs && own ? KVR_OK : kvr_error_memory(error);
+
     raise_limits();
     events->budget.limit = events->settings.max_memory;
-    if (kvr_reactor_init(&events->reactor, error) != KVR_OK)
-        return error->status;
-    for (size_t i = 0; i < events->tool.operand_count; i++) {
-        struct kvr_kv_spec spec;
-        struct source *source;
-        enum kvr_status status = kvr_kv_spec_read(events->tool.operands[i], true, &spec, error);
-        if (status == KVR_OK)
-            status = events_add_source(
-                events, &spec, spec.name, !spec.name, spec.replay != NULL, &source, error);
+    if (status == KVR_OK)
+        status = kvr_reactor_init(&events->reactor, error);
+    for (; status == KVR_OK && read < count; read++) {
+        status = kvr_kv_spec_read(events->tool.operands[read], true, &specs[read], error);
         if (status != KVR_OK)
-            return status;
-        const struct kvr_kv_socket_options options = {
-            spec.place, spec.replay, spec.topic, events->settings.max_message, &events->budget};
-        status = kvr_kv_socket_open(&source->socket, &events->reactor, &options, error);
-        if (status != KVR_OK)
-            return status;
+            break;
     }
-    return KVR_OK;
+    if (status == KVR_OK) {
+        names = name_sources(specs, count, own);
+        status = names ? KVR_OK : kvr_error_memory(error);
+    }
+    for (; status == KVR_OK && opened < count; opened++)
+        status = open_socket(events, &specs[opened], &names[opened], error);
+    /* What became a source is the source's. */
+    for (size_t i = events->source_count; i < read; i++)
+        kvr_kv_spec_release(&specs[i]);
+    free(names);
+    free(own);
+    free(specs);
+    return status;
 }
 
 /* Sees to every source that wants it. Returns when the next one will, 0 where one has more already;

@@ -13,6 +13,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #define AT(member) offsetof(struct events_settings, member)
@@ -82,7 +83,7 @@ static const struct kvr_program program = {
 /* unnamed: by whoever started us; publishers that say who they are, are then workers of their own.
  */
 enum kvr_status events_add_source(struct events *events, const struct kvr_kv_spec *spec,
-    const char *name, bool unnamed, bool can_replay, struct source **made, struct kvr_error *error)
+    const struct source_name *name, bool can_replay, struct source **made, struct kvr_error *error)
 {
     struct source **grown =
         kvr_grow(events->sources, &events->source_room, events->source_count + 1, sizeof *grown);
@@ -95,16 +96,19 @@ enum kvr_status events_add_source(struct events *events, const struct kvr_kv_spe
     grown[events->source_count++] = source;
     if (spec)
         source->spec = *spec;
-    source->own_name = name ? strdup(name) : NULL;
-    if (!name && asprintf(&source->own_name, "w%zu", events->source_count - 1) < 0)
-        source->own_name = NULL;
-    if (!source->own_name)
+    source->own_name = strdup(name->name);
+    if (name->share && asprintf(&source->key, "%s\n%u", name->name, name->share) < 0)
+        source->key = NULL;
+    else if (!name->share)
+        source->key = strdup(name->name);
+    if (!source->own_name || !source->key)
         return kvr_error_memory(error);
     struct kvr_kv_stream_options options = {
         .name = source->own_name,
         .model = spec && spec->model ? spec->model : events->settings.model,
         .native = events->settings.native,
-        .by_topic = unnamed,
+        .told = name->share ? &events->told : NULL,
+        .by_topic = name->unnamed,
         .tokens = events->settings.ids,
         .can_replay = can_replay,
         .replay_timeout_ms = events->settings.replay_timeout_ms,
@@ -112,7 +116,7 @@ enum kvr_status events_add_source(struct events *events, const struct kvr_kv_spe
         .memory = &events->memory,
         .sink = &events->sink,
     };
-    source->unnamed = unnamed;
+    source->unnamed = name->unnamed;
     *made = source;
     return kvr_kv_stream_create(&source->stream, &options, error);
 }
@@ -125,9 +129,11 @@ static void end_sources(struct events *events)
         kvr_kv_stream_destroy(source->stream);
         kvr_kv_spec_release(&source->spec);
         free(source->own_name);
+        free(source->key);
         free(source);
     }
     free(events->sources);
+    kvr_kv_told_release(&events->told);
 }
 
 /* What is wrong with a message is said a few times for each source, and counted always. */
@@ -289,12 +295,16 @@ static struct source *source_of(struct events *events, struct source *given,
     if (given && (!*record->source || given->spec.name))
         return given;
     for (size_t i = 0; i < events->source_count; i++)
-        if (strcmp(events->sources[i]->own_name, record->source) == 0)
+        if (strcmp(events->sources[i]->key, record->source) == 0)
             return events->sources[i];
-    if (events_add_source(events, NULL, record->source, record->unnamed, true, &source, error) !=
-        KVR_OK)
-        return NULL;
-    return source;
+    char text[KVR_KV_NAME_LIMIT + 1];
+    snprintf(text, sizeof text, "%s", record->source);
+    char *share = strchr(text, '\n'); /* as events_add_source() made it */
+    if (share)
+        *share++ = 0;
+    const struct source_name name = {
+        text, record->unnamed, share ? (unsigned)strtoul(share, NULL, 10) : 0};
+    return events_add_source(events, NULL, &name, true, &source, error) == KVR_OK ? source : NULL;
 }
 
 static enum kvr_status replay_file(
@@ -312,8 +322,10 @@ static enum kvr_status replay_file(
     while (
         !events_over(events) && (status = kvr_kv_reader_next(reader, &record, error)) == KVR_OK) {
         if (!given && (!*record.source || spec->name)) {
-            status = events_add_source(
-                events, spec, spec->name, !spec->name, spec->replay != NULL, &given, error);
+            char own[32];
+            snprintf(own, sizeof own, "w%zu", events->source_count);
+            const struct source_name name = {spec->name ? spec->name : own, !spec->name, 0};
+            status = events_add_source(events, spec, &name, spec->replay != NULL, &given, error);
             if (status != KVR_OK)
                 break;
         }

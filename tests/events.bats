@@ -304,6 +304,33 @@ back_and_forth() {
     assert [ "$(kvr-events --raw -q --replay frames | wc -l)" -ge 10 ]
 }
 
+# state: what is left of every id after all lines
+state() {
+    jq -s -c 'reduce .[] as $l ({}; if $l.event == "cleared" then {} else reduce $l.hash_ids[] as $id (.;
+        .[$id | tostring] += (if $l.event == "stored" then 1 else -1 end)) end) |
+        to_entries | map(select(.value != 0)) | sort_by(.key)' "$@"
+}
+
+@test "two streams of one worker: what one loses says nothing of the other" {
+    need_shared events
+    edit whole keep:0-7
+    edit cut keep:0-7 drop:3-3
+    # Alone, the second is cleared at its gap.
+    assert_equal "$(from_file cut | jq -r 'select(.event == "cleared") | .reason' | paste -sd,)" join,gap
+    from_file whole | state >a
+    from_file cut | state >b
+    timeout 60 kvr-events -q --replay whole --publish "$pub" --wait 1 --linger 2s &
+    timeout 60 kvr-events -q --replay cut --publish "$replay" --wait 1 --linger 2s &
+    timeout 60 kvr-events -q --idle 1500ms --record frames "w0=$pub" "w0=$replay" >live
+    wait
+    assert_equal "$(jq -r 'select(.event == "cleared") | .reason' live)" join
+    jq -s -c 'add | group_by(.key) | map({key: .[0].key, value: (map(.value) | add)})' a b >both
+    run diff both <(state live)
+    assert_success
+    run diff live <(from_file frames)
+    assert_success
+}
+
 # engine_cache RUN TRACE: kvr-evict replays a real engine's run as in engines.bats, its events are
 # published and read back; what is left of them is compared with the engine's own cache at the end.
 engine_cache() {

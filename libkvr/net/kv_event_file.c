@@ -10,7 +10,7 @@
 
 static const char magic[] = "kvr-kv-events 1\n";
 
-enum { MAGIC_BYTES = sizeof magic - 1, NAME_LIMIT = 1024, FILE_BUFFER_BYTES = 256 << 10 };
+enum { MAGIC_BYTES = sizeof magic - 1, FILE_BUFFER_BYTES = 256 << 10 };
 
 struct kvr_kv_reader {
     gzFile file;
@@ -19,7 +19,7 @@ struct kvr_kv_reader {
     struct kvr_buffer bytes; /* of the frames */
     bool begun, bare;
     uint32_t left; /* messages of a bare list */
-    char source[NAME_LIMIT + 1];
+    char source[KVR_KV_NAME_LIMIT + 1];
 };
 
 enum kvr_status kvr_kv_reader_open(struct kvr_kv_reader **reader, const char *path,
@@ -148,7 +148,7 @@ static enum kvr_status get_named(
     memcpy(&time_us, head + 1, sizeof time_us);
     memcpy(&length, head + 9, sizeof length);
     length = be16toh(length);
-    if (((head[0] | 32) != 's' && (head[0] | 32) != 'r') || length > NAME_LIMIT)
+    if (((head[0] | 32) != 's' && (head[0] | 32) != 'r') || length > KVR_KV_NAME_LIMIT)
         return kvr_error_set(error, KVR_BAD_INPUT, "%s: broken", reader->path);
     status = get_more(reader, reader->source, length, error);
     reader->source[length] = 0;
@@ -219,8 +219,8 @@ void kvr_kv_record_append(struct kvr_buffer *out, const struct kvr_kv_record *re
     size_t length = strlen(record->source);
     uint64_t time_us = htobe64((uint64_t)(record->time_ms * 1e3));
 
-    if (length > NAME_LIMIT)
-        length = NAME_LIMIT;
+    if (length > KVR_KV_NAME_LIMIT)
+        length = KVR_KV_NAME_LIMIT;
     uint16_t name_bytes = htobe16((uint16_t)length);
     kvr_buffer_append_byte(
         out, (char)((record->replayed ? 'R' : 'S') | (record->unnamed ? 32 : 0)));

@@ -13,6 +13,8 @@
 
 #include "net/kv_event.h"
 
+#define KVR_KV_NAME_LIMIT 1024 /* bytes of a source's name; what is longer is cut */
+
 struct kvr_kv_record {
     const char *source; /* terminated; empty in a bare list */
     bool replayed;      /* as the record says; false in a bare list */

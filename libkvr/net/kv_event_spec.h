@@ -23,8 +23,8 @@ enum kvr_status kvr_kv_spec_read(
     const char *text, bool endpoint, struct kvr_kv_spec *spec, struct kvr_error *error);
 void kvr_kv_spec_release(struct kvr_kv_spec *spec);
 
-/* POD of a topic kv@POD@MODEL, llm-d's convention for publishers that share a stream; text NULL where
- * it has no such form. Points into the topic. */
+/* POD of a topic kv@POD@MODEL, llm-d's convention for publishers that share a stream; text NULL
+ * where it has no such form. Points into the topic. */
 struct kvr_text kvr_kv_topic_pod(struct kvr_text topic);
 
 #endif

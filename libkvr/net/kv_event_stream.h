@@ -40,9 +40,20 @@
 
 #define KVR_KV_RANK_LIMIT 1024u
 
+/* Workers that several streams tell of (an engine and the store behind it, under one name). What is
+ * cleared of one stream says nothing of the others, so it is told block by block; and the worker is
+ * cleared once, before the first of them tells anything. All zero bytes are a fresh one. */
+struct kvr_kv_told {
+    char **names;
+    size_t count, room;
+};
+
+void kvr_kv_told_release(struct kvr_kv_told *told);
+
 struct kvr_kv_stream_options {
     const char *name, *model; /* kept by pointer */
     bool native, tokens;      /* as of the translator */
+    struct kvr_kv_told *told; /* shared by the streams of one worker; NULL: it has only this */
     bool by_topic;            /* topics kv@POD@… tell several publishers apart */
     bool can_replay;          /* requests are answered, or time out */
     double replay_timeout_ms;

@@ -519,11 +519,48 @@ enum kvr_status kvr_kv_translate(
     return worst;
 }
 
+static int by_space_and_key(const void *a, const void *b)
+{
+    const struct kvr_kv_entry *const *x = a, *const *y = b;
+
+    if ((*x)->space != (*y)->space)
+        return (*x)->space < (*y)->space ? -1 : 1;
+    return (*x)->key < (*y)->key ? -1 : (*x)->key > (*y)->key;
+}
+
+/* Everything that was told of this worker goes, and nothing that others told. In an order that does
+ * not depend on the table's secret. */
+static void tell_all_removed(struct kvr_kv_translator *t)
+{
+    const struct kvr_kv_table *blocks = &t->blocks;
+    const struct kvr_kv_entry **entries = calloc(blocks->length + 1, sizeof *entries);
+    size_t count = 0;
+
+    for (size_t i = 0; entries && blocks->slots && i <= blocks->mask; i++)
+        if (blocks->slots[i].space)
+            entries[count++] = &blocks->slots[i];
+    if (entries)
+        qsort(entries, count, sizeof *entries, by_space_and_key);
+    else /* no memory to be exact: all that anyone knows of the worker is void */
+        t->sink.cleared(t->sink.context, t->options.worker, "rebuild");
+    for (int medium = 0; medium < KVR_MEDIUM_COUNT; medium++)
+        for (size_t i = 0; i < count; i++)
+            for (unsigned copy = 0; copy < entries[i]->references[medium]; copy++) {
+                begin_run(t, RUN_REMOVED, medium, entries[i]->space, false, 0);
+                add_to_run(t, wire(t, entries[i]->key, entries[i]->hash), NULL, 0);
+            }
+    end_run(t);
+    free(entries);
+}
+
 void kvr_kv_translator_clear(struct kvr_kv_translator *translator, const char *reason)
 {
     end_run(translator);
+    if (translator->options.shared)
+        tell_all_removed(translator);
     kvr_kv_table_release(&translator->blocks);
     kvr_kv_table_release(&translator->objects);
     kvr_kv_spaces_release(&translator->spaces);
-    translator->sink.cleared(translator->sink.context, translator->options.worker, reason);
+    if (!translator->options.shared)
+        translator->sink.cleared(translator->sink.context, translator->options.worker, reason);
 }

@@ -76,6 +76,7 @@ struct kvr_kv_translator_options {
     const char *model;  /* of the namespace; NULL: none. Kept by pointer */
     bool native;        /* ids are the engine's hashes */
     bool tokens;        /* runs carry their tokens */
+    bool shared;        /* others tell of this worker too: what is cleared is told as removed */
 };
 
 struct kvr_kv_translator;
@@ -93,7 +94,7 @@ void kvr_kv_translator_destroy(struct kvr_kv_translator *translator);
 enum kvr_status kvr_kv_translate(
     struct kvr_kv_translator *translator, struct kvr_kv_batch *batch, struct kvr_error *error);
 
-/* Forgets everything, and tells the sink. */
+/* Forgets everything, and tells the sink; of a shared worker that each block is removed. */
 void kvr_kv_translator_clear(struct kvr_kv_translator *translator, const char *reason);
 
 const struct kvr_kv_counts *kvr_kv_translator_counts(const struct kvr_kv_translator *translator);
