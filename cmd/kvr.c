@@ -71,10 +71,11 @@ static int help(const char *folder)
     }
     if (count > 0)
         free(entries);
-    puts(
-        "  demo           route a real trace, round-robin and by cache, and compare\n"
-        "  help           this list; 'kvr help PROGRAM' shows its manual page\n\n"
-        "'kvr PROGRAM -h' lists a program's options; 'kvr help stream' shows what their lines are");
+    puts("  demo           route a real trace, round-robin and by cache, and compare\n"
+         "  help           this list; 'kvr help PROGRAM' shows its manual page\n\n"
+         "'kvr PROGRAM -h' lists a program's options; 'kvr help stream' shows what their lines "
+         "are,\n"
+         "'kvr help tutorial' leads from a log to a watched router");
     return fflush(stdout) == 0 ? 0 : 3;
 }
 
@@ -132,17 +133,21 @@ static int show_page(const char *folder, const char *name)
 {
     char path[2 * PATH_BYTES];
 
+    bool tutorial = strcmp(name, "tutorial") == 0; /* kvr(7); kvr(1) says what kvr itself does */
+    bool itself = strcmp(name, "kvr") == 0 || tutorial;
+
     name += strncmp(name, "kvr-", 4) == 0 ? 4 : 0;
-    for (const char *section = "157"; *section && !strchr(name, '/'); section++) {
-        snprintf(path, sizeof path, "%s/../man/kvr-%s.%c", folder, name, *section);
+    for (const char *section = tutorial ? "7" : "157"; *section && !strchr(name, '/'); section++) {
+        snprintf(path, sizeof path, itself ? "%s/../man/kvr%.0s.%c" : "%s/../man/kvr-%s.%c", folder,
+            name, *section);
         if (access(path, R_OK) == 0) {
             execlp("man", "man", path, (char *)NULL);
             execlp("mandoc", "mandoc", path, (char *)NULL);
         }
     }
-    snprintf(path, sizeof path, "kvr-%s", name);
-    execlp("man", "man", path, (char *)NULL);
-    execlp("mman", "mman", path, (char *)NULL);
+    snprintf(path, sizeof path, itself ? "kvr%.0s" : "kvr-%s", name);
+    execlp("man", "man", tutorial ? "7" : path, tutorial ? path : NULL, (char *)NULL);
+    execlp("mman", "mman", tutorial ? "7" : path, tutorial ? path : NULL, (char *)NULL);
     return complain("cannot show the manual page of", name);
 }
 

@@ -88,6 +88,10 @@ load helper
 @test "kvr help shows the page of a program or a subject" {
     run env MANPAGER=cat kvr help stream
     assert_output --partial "the lines that kvr programs read and write"
+    run env MANPAGER=cat kvr help tutorial
+    assert_output --partial "from a log to a router that is watched"
+    run env MANPAGER=cat kvr help kvr
+    assert_output --partial "one name for the programs"
     run env MANPAGER=cat kvr help kvr-match
     assert_output --partial "find the longest reusable prefix"
 }
