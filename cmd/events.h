@@ -20,6 +20,7 @@ struct source {
     struct kvr_kv_spec spec;
     char *own_name; /* of the worker */
     char *key;      /* in a record: the name, and which of those who share it */
+    char *recorded; /* the key in the record that is read under another name */
     bool unnamed;
     struct kvr_kv_socket *socket;
     struct kvr_kv_stream *stream;

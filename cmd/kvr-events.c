@@ -130,6 +130,7 @@ static void end_sources(struct events *events)
         kvr_kv_spec_release(&source->spec);
         free(source->own_name);
         free(source->key);
+        free(source->recorded);
         free(source);
     }
     free(events->sources);
@@ -292,8 +293,18 @@ static struct source *source_of(struct events *events, struct source *given,
 {
     struct source *source = NULL;
 
-    if (given && (!*record->source || given->spec.name))
+    if (given && !*record->source)
         return given;
+    if (given && given->spec.name) {
+        if (!given->recorded)
+            given->recorded = strdup(record->source);
+        if (given->recorded && strcmp(given->recorded, record->source) == 0)
+            return given;
+        kvr_error_set(error, KVR_BAD_USAGE,
+            "%s: several sources were recorded, and cannot all be '%s'", given->spec.place,
+            given->spec.name);
+        return NULL;
+    }
     for (size_t i = 0; i < events->source_count; i++)
         if (strcmp(events->sources[i]->key, record->source) == 0)
             return events->sources[i];

@@ -329,6 +329,8 @@ state() {
     assert_success
     run diff live <(from_file frames)
     assert_success
+    run -2 kvr-events --replay x=frames
+    assert_output --partial "several sources were recorded, and cannot all be 'x'"
 }
 
 # engine_cache RUN TRACE: kvr-evict replays a real engine's run as in engines.bats, its events are
