@@ -76,7 +76,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     const struct kvr_frame payload = {data + 1, size - 1};
     const struct kvr_kv_translator_options options = {
-        "w", data[0] & 1 ? "m" : NULL, data[0] & 2, data[0] & 4};
+        "w", data[0] & 1 ? "m" : NULL, data[0] & 2, data[0] & 4, data[0] & 8};
     stored = removed = 0;
     view(payload);
     require(kvr_kv_translator_create(&translator, &options, &memory, &sink, NULL) == KVR_OK);
@@ -87,6 +87,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         require(memory.used <= memory.limit);
     }
     kvr_kv_translator_clear(translator, "fuzz");
+    require(!options.shared || stored == removed); /* all that was told is taken back */
     require(memory.used == 0);
     kvr_kv_memory_release(&memory);
     kvr_kv_translator_destroy(translator);
