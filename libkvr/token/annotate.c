@@ -361,11 +361,7 @@ static void add_ids(const struct kvr_annotator *a, struct kvr_buffer *out)
 {
     kvr_line_add(out, "token_ids");
     kvr_buffer_append_byte(out, '[');
-    for (size_t i = 0; i < a->ids.count; i++) {
-        if (i)
-            kvr_buffer_append_byte(out, ',');
-        kvr_buffer_append_u64(out, a->ids.data[i]);
-    }
+    kvr_buffer_append_u32s(out, a->ids.data, a->ids.count);
     kvr_buffer_append_byte(out, ']');
 }
 

@@ -131,7 +131,8 @@ static void replace(struct decoding *d, const char *text, size_t length, const c
 {
     const char *end = text + length, *match;
 
-    while (what_length && (match = memmem(text, (size_t)(end - text), what, what_length))) {
+    while (what_length && text < end &&
+           (match = memmem(text, (size_t)(end - text), what, what_length))) {
         kvr_buffer_append(&d->next.text, text, (size_t)(match - text));
         kvr_buffer_append(&d->next.text, by, by_length);
         text = match + what_length;

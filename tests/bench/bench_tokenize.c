@@ -1,13 +1,14 @@
 /*
  * How fast text becomes tokens. As a program:
  *
- *     bench_tokenize VOCABULARY TEXTS.ndjson      (gzip or not; each line has "text")
+ *     bench_tokenize VOCABULARY TEXTS.ndjson [pass]     (gzip or not; each line has "text")
  *
  * prints one NDJSON line: MB/s (of UTF-8 text) by CPU time, documents one at a time, as
  * cold (the first quarter in a fresh process), fresh (the other quarters, each seen for the first
  * time) and warm (the last of them again); and fresh once more with the processor's caches swept
- * between portions of 160 texts, as when other work runs in between. As a library (tokenize.sh
- * builds one) it is what tokenize_peers.py calls next to other tokenizers.
+ * between portions of 160 texts, as when other work runs in between. With `pass` it is only the
+ * rate of one pass over all texts, which tokenize_program.py sets beside the program's. As a
+ * library (tokenize.sh builds one) it is what tokenize_peers.py calls next to other tokenizers.
  */
 #include "line/json.h"
 #include "token/file.h"
@@ -155,13 +156,18 @@ int main(int argc, char **argv)
     size_t tokens = 0;
 
     if (argc < 3) {
-        fprintf(stderr, "usage: bench_tokenize VOCABULARY TEXTS.ndjson\n");
+        fprintf(stderr, "usage: bench_tokenize VOCABULARY TEXTS.ndjson [pass]\n");
         return 2;
     }
     read_texts(&texts, argv[2]);
     double began = cpu_seconds();
     struct bench *bench = bench_tokenize_open(argv[1]);
     double start_ms = (cpu_seconds() - began) * 1e3;
+    if (argc > 3) {
+        double rate = pass(bench, &texts, 0, texts.count, &tokens);
+        printf("{\"bytes\":%zu,\"tokens\":%zu,\"mb_s\":%.1f}\n", texts.bytes.length, tokens, rate);
+        return 0;
+    }
     size_t quarter = texts.count / 4;
     double cold = pass(bench, &texts, 0, quarter, &tokens);
     double fresh = pass(bench, &texts, quarter, texts.count, &tokens);

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Tokenizers side by side, one pinned core (tokenize_peers.py says how), for the vocabularies named or
 # all of $SHARED/tokenizers that peers have. Peers come from PyPI into build/venv. Then the program,
-# reading and writing NDJSON.
+# reading and writing NDJSON, beside the library (tokenize_program.py).
 #   tests/bench/tokenize.sh [VOCABULARY...]
 set -eu
 cd "$(dirname "$0")/../.."
@@ -21,7 +21,7 @@ sources=()
 for source in libkvr/base/*.c libkvr/line/json*.c libkvr/token/*.c; do
     [[ $source =~ template|/chat|annotate|models ]] || sources+=("$source")
 done
-cc -shared -fPIC -O2 -std=gnu11 -D_GNU_SOURCE  -DKVR_VERSION='""' -DKVR_DATADIR='""' -Ilibkvr -I. -o "$folder/kvr.so" \
+cc -shared -fPIC -fno-semantic-interposition -O2 -std=gnu11 -D_GNU_SOURCE  -DKVR_VERSION='""' -DKVR_DATADIR='""' -Ilibkvr -I. -o "$folder/kvr.so" \
     "${sources[@]}" \
     tests/bench/bench_tokenize.c "$folder/structure.o" -lsimdjson -lz -lpcre2-8 -lxxhash -lstdc++ -lpthread
 cpu=$(($(nproc) - 1))
@@ -37,10 +37,10 @@ jq -cn --arg versions "$(for name in tiktoken tokenizers fastokens gigatoken spl
     | (map(select(.library == "kvr"))[0]) as $ours | .[] | select(.library != "kvr")
     | {metric: "\(.vocabulary), text not seen before", kvr: $ours.fresh_mb_s, unit: "MB/s", peer: .library, peer_version: $version[.library], theirs: .fresh_mb_s}' "$results" | record tokenize
 rm -f "$results"
-zcat "$corpus" | sed 's/"text":/"prompt":/' >"$folder/prompts.ndjson"
-bytes=$(wc -c <"$folder/prompts.ndjson")
-for _ in 1 2 3; do
-    start=$(date +%s%N)
-    taskset -c "$cpu" build/bin/kvr-tokenize "$folder/prompts.ndjson" >/dev/null
-    echo "{\"program\":\"kvr-tokenize\",\"mb_s\":$((bytes * 1000 / ($(date +%s%N) - start)))}"
+zcat "$corpus" >"$folder/texts.ndjson"
+sed 's/"text":/"prompt":/' "$folder/texts.ndjson" >"$folder/prompts.ndjson"
+for name; do
+    for file in "$shared/tokenizers/$name".{tiktoken,tokenizer.json}.gz; do [ -e "$file" ] && break; done
+    taskset -c "$cpu" build/venv/bin/python tests/bench/tokenize_program.py "$file" "$folder/texts.ndjson" \
+        "$folder/prompts.ndjson" "$folder"
 done

@@ -40,6 +40,37 @@ static void u64_limits_are_written_exactly(void **state)
     kvr_buffer_release(&buffer);
 }
 
+static void lists_are_written_as_single_numbers(void **state)
+{
+    struct kvr_buffer list = {0}, single = {0};
+    uint32_t numbers[3000];
+    size_t count = 0;
+
+    (void)state;
+    for (uint64_t power = 1; power <= UINT32_MAX; power *= 10)
+        for (uint64_t i = 0; i < 100; i++)
+            for (uint64_t number = power * (i + 1) - i % 3, k = 0; k < 2; k++, number += power / 3)
+                if (number <= UINT32_MAX && count < 3000)
+                    numbers[count++] = (uint32_t)number;
+    assert_in_range(count, 1500, 3000);
+    kvr_buffer_append_u32s(&list, numbers, 0);
+    assert_int_equal(list.length, 0);
+    kvr_buffer_append_u32s(&list, numbers, count);
+    for (size_t i = 0; i < count; i++)
+        kvr_buffer_append_format(&single, i ? ",%u" : "%u", (unsigned)numbers[i]);
+    assert_string_equal(kvr_buffer_text(&list), kvr_buffer_text(&single));
+    for (uint32_t i = 0; i < 10000; i++) { /* every half of eight digits */
+        uint32_t pair[2] = {i, i * 10000 + (9999 - i)};
+        char expected[32];
+        snprintf(expected, sizeof expected, "%u,%u", (unsigned)pair[0], (unsigned)pair[1]);
+        kvr_buffer_clear(&list);
+        kvr_buffer_append_u32s(&list, pair, 2);
+        assert_string_equal(kvr_buffer_text(&list), expected);
+    }
+    kvr_buffer_release(&list);
+    kvr_buffer_release(&single);
+}
+
 static void a_failed_append_is_remembered_and_changes_nothing(void **state)
 {
     struct kvr_buffer buffer = {0};
@@ -95,6 +126,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(appends_grow_and_keep_what_was_there),
         cmocka_unit_test(u64_limits_are_written_exactly),
+        cmocka_unit_test(lists_are_written_as_single_numbers),
         cmocka_unit_test(a_failed_append_is_remembered_and_changes_nothing),
         cmocka_unit_test(control_bytes_never_reach_a_terminal),
         cmocka_unit_test(errors_carry_context_and_exit_status),
