@@ -3,10 +3,10 @@
  * coefficients of a cost file.
  *
  * Prefill is measured over new tokens n and cached tokens c and fitted to overhead + token·n +
- * pair·n·(c + n/2). A decode step of one sequence over its context gives weights + read·context;
- * the steps of larger batches are not fitted but compared with what the coefficients predict, so
- * that the file says how far it can be trusted there. Copies are reported in the description, as
- * the cost model takes links by name or bandwidth.
+ * pair·n·(c + n/2). Decode steps are measured over batch and context and fitted to overhead +
+ * max(arithmetic, memory), see cost/fit.h. Every sample stands in the description beside what the
+ * fit says of it, so that the file says how far it can be trusted. Copies are reported in the
+ * description, as the cost model takes links by name or bandwidth.
  */
 #include "cost/fit.h"
 #include "kernels/measure.h"
@@ -54,29 +54,26 @@ static enum kvr_status take_samples(const struct kvr_bench *bench, uint32_t toke
     return status;
 }
 
-/* Fits; returns the relative error of the prefill's fit. */
-static double fit(const struct samples *samples, struct kvr_cost *cost)
+/* Fits; the errors are relative. */
+static void fit(const struct samples *samples, struct kvr_cost *cost, double *prefill_error,
+    double *decode_error)
 {
     struct kvr_fit_row rows[SAMPLES];
-    double x[KVR_FIT_TERMS], error, decode_error;
-    size_t count = 0;
+    struct kvr_decode_sample steps[SAMPLES];
+    double x[KVR_FIT_TERMS];
 
     for (size_t i = 0; i < samples->prefills; i++) {
         double n = samples->prefill[i].a, c = samples->prefill[i].b;
         rows[i] = (struct kvr_fit_row){{1, n, n * (c + n / 2)}, samples->prefill[i].time_ms};
     }
-    kvr_fit(rows, samples->prefills, x, &error);
+    kvr_fit(rows, samples->prefills, x, prefill_error);
     cost->prefill_overhead_ms = x[0];
     cost->prefill_token_ms = x[1];
     cost->prefill_pair_ms = x[2];
     for (size_t i = 0; i < samples->decodes; i++)
-        if (samples->decode[i].a == 1)
-            rows[count++] =
-                (struct kvr_fit_row){{1, samples->decode[i].b, 0}, samples->decode[i].time_ms};
-    kvr_fit(rows, count, x, &decode_error);
-    cost->dense_weights_ms = x[0];
-    cost->decode_token_ms = x[1];
-    return error;
+        steps[i] = (struct kvr_decode_sample){samples->decode[i].a,
+            (double)samples->decode[i].a * samples->decode[i].b, samples->decode[i].time_ms};
+    *decode_error = kvr_fit_decode(cost, steps, samples->decodes);
 }
 
 static void write_samples(
@@ -113,7 +110,7 @@ enum kvr_status kvr_measure_cost(
     struct kvr_cost cost = {0};
     struct samples samples = {0};
     const char *device = bench->backend->device(bench->runner);
-    double write_rate = 0, read_rate = 0, kv_out = 0, kv_in = 0;
+    double prefill_error, decode_error, write_rate = 0, read_rate = 0, kv_out = 0, kv_in = 0;
     struct kvr_copy_rates rates = {0};
 
     if (tokens < 64 || tokens > UINT32_MAX / 2)
@@ -127,7 +124,7 @@ enum kvr_status kvr_measure_cost(
         status = kvr_measure_disk(bench->directory, &write_rate, &read_rate, error);
     if (status != KVR_OK)
         return status;
-    double fit_error = fit(&samples, &cost);
+    fit(&samples, &cost, &prefill_error, &decode_error);
     cost.kv_bytes_per_token = kvr_shape_kv_bytes_per_token(bench->shape);
     cost.kv_capacity_tokens = (double)bench->pages * bench->page_tokens;
     size_t start = out->length;
@@ -140,7 +137,8 @@ enum kvr_status kvr_measure_cost(
     kvr_buffer_append_format(out, ",\"backend\":\"%s\",\"device\":", bench->backend->name);
     kvr_json_write_string(out, device, strlen(device));
     write_number(out, "peak_tflops", bench->peak_flops / 1e12, 4);
-    write_number(out, "prefill_fit_error", fit_error, 4);
+    write_number(out, "prefill_fit_error", prefill_error, 4);
+    write_number(out, "decode_fit_error", decode_error, 4);
     write_number(out, "memory_copy_gb_per_s", kvr_measure_copy() / 1e9, 2);
     if (rates.to_host > 0) {
         write_number(out, "device_copy_gb_per_s", rates.on_device / 1e9, 2);

@@ -149,11 +149,15 @@ end() {
 @test "a calibration is a cost file that others take, and says how well it fits" {
     kvr-prefill "${tiny[@]}" --calibrate -n 256 --repeats 1 --disk . >cost.json
     run jq -e '.prefill.token_ms > 0 and .kv_bytes_per_token == 1536
-        and (.description | .prefill_fit_error < 5 and .disk_read_gb_per_s > 0 and (.prefill | length) == 9)' cost.json
+        and (.description | .prefill_fit_error < 5 and .decode_fit_error > 0 and (.decode | length) == 8 and ([.decode[].sequences] | unique) == [1,4,16] and .disk_read_gb_per_s > 0 and (.prefill | length) == 9)' cost.json
     assert_success
     run kvr-route --cost cost.json -w 2 <<<'{"input_length":1000}'
     assert_success
     kvr-route --cost cost.json --explain-cost
+    # a decode step of the file's samples is predicted as the file says
+    run kvr-sim -w 1 --cost cost.json -- 'kvr-match | kvr-route' <<<'{"timestamp":0,"input_length":1000,"output_length":20,"hash_ids":[1]}'
+    assert_success
+    assert_output --partial '"e2e_ms"'
     run kvr-prefill --backend model --cost cost.json <<<'{"input_length":1000}'
     assert_success
     # the prediction is the formula of the file
@@ -323,7 +327,9 @@ $line" >out
     folder=${KVR_REAL_WORKER_DIR:-$REPO/build/real-worker}
     PORT=18481 "$SHARED/worker/ci_worker.sh" "$folder" >/dev/null 2>&1 3>&-
     kill "$(cat "$folder/worker-18481.pid")"
-    run "$folder/venv/bin/python" "$REPO/tests/llama_peer.py" "$folder/tiny.gguf" 20
-    echo "$output"
-    assert_success
+    for family in "" qwen2 qwen3; do
+        run env ${family:+FAMILY=$family} "$folder/venv/bin/python" "$REPO/tests/llama_peer.py" "$folder/tiny.gguf" 20
+        echo "$output"
+        assert_success
+    done
 }

@@ -10,6 +10,8 @@
 #ifndef KVR_COST_FIT_H
 #define KVR_COST_FIT_H
 
+#include "cost/cost.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -23,5 +25,19 @@ struct kvr_fit_row {
 /* False, and x all zero, where nothing can be fitted (no rows, or all terms zero). *error becomes
  * the root of the mean squared relative error. */
 bool kvr_fit(const struct kvr_fit_row *rows, size_t count, double x[KVR_FIT_TERMS], double *error);
+
+/* A measured decode step: one token for each sequence, whose contexts sum to context_tokens. */
+struct kvr_decode_sample {
+    double sequences, context_tokens, time_ms;
+};
+
+/*
+ * The decode coefficients of a cost whose prefill coefficients are there: overhead +
+ * max(B·token + t·pair, weights + t·read). Which side of the maximum a step is on is not known
+ * beforehand, so fitting and deciding alternate, and the best of some rounds is kept. Where no step
+ * is bound by arithmetic, overhead and weights cannot be told apart and count as weights. Returns
+ * the root of the mean squared relative error over all samples; at most 64 are used.
+ */
+double kvr_fit_decode(struct kvr_cost *cost, const struct kvr_decode_sample *samples, size_t count);
 
 #endif

@@ -47,12 +47,59 @@ static void nothing_to_fit_is_said(void **state)
     assert_true(x[0] == 0 && x[1] == 0 && x[2] == 0);
 }
 
+/* Steps over batch and context of a cost with these decode coefficients, `noise` relative. */
+static size_t steps_of(
+    const struct kvr_cost *cost, double largest, double noise, struct kvr_decode_sample *samples)
+{
+    size_t count = 0;
+
+    for (double sequences = 1; sequences <= largest; sequences *= 4) {
+        for (double context = 64; context <= 4096; context *= 8, count++) {
+            samples[count] = (struct kvr_decode_sample){sequences, sequences * context, 0};
+            samples[count].time_ms = kvr_cost_decode_ms(cost, sequences, sequences * context) *
+                                     (count % 2 ? 1 + noise : 1 - noise);
+        }
+    }
+    return count;
+}
+
+static void decode_steps_give_their_coefficients(void **state)
+{
+    const struct kvr_cost cost = {.prefill_token_ms = 4,
+        .prefill_pair_ms = 1e-4,
+        .decode_overhead_ms = 3,
+        .dense_weights_ms = 30,
+        .decode_token_ms = 2e-3};
+    struct kvr_cost fitted = {.prefill_token_ms = 4, .prefill_pair_ms = 1e-4};
+    struct kvr_decode_sample samples[16];
+    size_t count = steps_of(&cost, 64, 0, samples);
+
+    (void)state;
+    /* With batches that arithmetic bounds, overhead and weights are told apart */
+    assert_true(kvr_fit_decode(&fitted, samples, count) < 1e-6);
+    assert_true(fabs(fitted.decode_overhead_ms - 3) < 1e-4);
+    assert_true(fabs(fitted.dense_weights_ms - 30) < 1e-4);
+    assert_true(fabs(fitted.decode_token_ms - 2e-3) < 1e-7);
+    /* and without, they count as weights. */
+    count = steps_of(&cost, 1, 0, samples);
+    assert_true(kvr_fit_decode(&fitted, samples, count) < 1e-6);
+    assert_true(fitted.decode_overhead_ms == 0 && fabs(fitted.dense_weights_ms - 33) < 1e-4);
+    /* The error is that of the samples. */
+    count = steps_of(&cost, 64, 0.1, samples);
+    double error = kvr_fit_decode(&fitted, samples, count);
+    assert_true(error > 0.03 && error < 0.101);
+    assert_true(fitted.decode_overhead_ms >= 0 && fitted.dense_weights_ms > 20);
+    assert_true(kvr_fit_decode(&fitted, samples, 0) == 0);
+    assert_true(fitted.dense_weights_ms == 0 && fitted.decode_token_ms == 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(exact_times_give_their_coefficients),
         cmocka_unit_test(no_coefficient_is_negative),
         cmocka_unit_test(nothing_to_fit_is_said),
+        cmocka_unit_test(decode_steps_give_their_coefficients),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
