@@ -117,6 +117,55 @@ shared_vocabularies() {
     assert_equal "$(jq -s '[.[0].hash_ids, .[1].hash_ids] | transpose | map(select(.[0] == .[1])) | length' <<<"$output")" 3
 }
 
+@test "named templates and special tokens from all the files that a model may bring" {
+    mkdir -p m/additional_chat_templates
+    echo '{"model":{"type":"BPE","vocab":{"a":0},"merges":[]}}' >m/tokenizer.json
+    echo '{"chat_template":[{"name":"default","template":"config {{ bos_token }}"},{"name":"tool_use","template":"config tools"}],"bos_token":"<b>"}' >m/tokenizer_config.json
+    requests='{"messages":[]}
+{"messages":[],"tools":[]}'
+    prompts() {
+        kvr-tokenize -t m/tokenizer.json --style plain --render --count "$@" <<<"$requests" | jq -r .prompt
+    }
+    assert_equal "$(prompts)" $'config <b>\nconfig tools'
+    # of before added_tokens_decoder, the map counts
+    echo '{"bos_token":{"content":"<map>","lstrip":false}}' >m/special_tokens_map.json
+    assert_equal "$(prompts)" $'config <map>\nconfig tools'
+    sed -i 's/^{/{"added_tokens_decoder":{},/' m/tokenizer_config.json
+    assert_equal "$(prompts)" $'config <b>\nconfig tools'
+    # files of their own stand for all that the configuration has
+    printf 'file' >m/chat_template.jinja
+    assert_equal "$(prompts)" $'file\nfile'
+    printf 'named {{ tools }}' | gzip >m/additional_chat_templates/tool_use.jinja.gz
+    echo 'x' >m/additional_chat_templates/README.md
+    assert_equal "$(prompts)" $'file\nnamed []'
+    # and --template for these
+    printf 'mine' >t.jinja
+    assert_equal "$(prompts --template t.jinja)" $'mine\nmine'
+    printf '{%% if %%}' >m/additional_chat_templates/broken.jinja
+    run kvr-tokenize -t m/tokenizer.json <<<'{}'
+    assert_failure 1
+    assert_output --partial 'expected an expression'
+}
+
+@test "messages as servers have them before the template" {
+    echo '{"model":{"type":"BPE","vocab":{"a":0},"merges":[]}}' >tokenizer.json
+    echo '{% for m in messages %}[{{ m.role }}:{{ m.content }}]{% endfor %}{% if add_generation_prompt %}>{% endif %}' >t.jinja
+    prompt() {
+        kvr-tokenize -t tokenizer.json --template t.jinja --style "$1" --render --count | jq -r .prompt
+    }
+    parts='{"messages":[{"role":"developer","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}]}'
+    assert_equal "$(prompt llamacpp <<<"$parts")" $'[system:a\nb]>'
+    assert_equal "$(prompt vllm <<<"$parts")" $'[developer:a\nb]>'
+    assert_equal "$(prompt sglang <<<"$parts")" '[developer:a b]>'
+    last='{"messages":[{"role":"user","content":"x"},{"role":"assistant","content":"y"}]}'
+    assert_equal "$(prompt plain <<<"$last")" '[user:x][assistant:y]>'
+    assert_equal "$(prompt llamacpp <<<"$last")" '[user:x]>y'
+    assert_equal "$(prompt sglang <<<"$last")" '[user:x][user:y]>'
+    run kvr-tokenize -t tokenizer.json --template t.jinja --style llamacpp <<<'{"messages":[{"role":"assistant","content":"x"},{"role":"assistant","content":"y"}]}'
+    assert_failure 1
+    assert_output --partial 'two messages of the assistant at the end'
+}
+
 @test "golden chats: texts, ids and errors" {
     shared_vocabularies
     need_shared golden

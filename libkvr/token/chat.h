@@ -48,23 +48,34 @@ enum kvr_chat_style {
 bool kvr_chat_style_find(const char *name, enum kvr_chat_style *style);
 
 /* Reads a model's files, gzip or not: config_path a tokenizer_config.json, template_path a Jinja
- * template or a chat_template.json; either may be NULL. The template of template_path comes before
- * that of the configuration. A chat without a template is no error: it joins plainly. *out is owned
- * by the caller. */
+ * template or a chat_template.json; either may be NULL. Templates of files of their own come before
+ * those of the configuration. A chat without a template is no error: it joins plainly. *out is
+ * owned by the caller. */
 enum kvr_status kvr_chat_load(struct kvr_chat **out, const char *config_path,
     const char *template_path, struct kvr_error *error);
+
+/* The same with all that transformers reads; each may be NULL or empty: named is a folder of
+ * templates NAME.jinja (additional_chat_templates), special_map a special_tokens_map.json. */
+struct kvr_chat_paths {
+    const char *config, *source, *special_map, *named;
+};
+enum kvr_status kvr_chat_load_files(
+    struct kvr_chat **out, const struct kvr_chat_paths *paths, struct kvr_error *error);
 
 /* The same from texts; either may be NULL. */
 enum kvr_status kvr_chat_read(struct kvr_chat **out, const char *config, size_t config_length,
     const char *source, size_t source_length, struct kvr_error *error);
 
-/* Looks beside a vocabulary file for what kvr_chat_load() wants: for DIR/tokenizer.json
- * DIR/tokenizer_config.json, DIR/chat_template.jinja and DIR/chat_template.json, for
- * DIR/NAME.tokenizer.json DIR/NAME.tokenizer_config.json and so on, each also with ".gz". What is
- * not there is an empty text. */
+/* Looks beside a vocabulary file for what kvr_chat_load_files() wants: for DIR/tokenizer.json
+ * DIR/tokenizer_config.json, DIR/chat_template.jinja, DIR/chat_template.json,
+ * DIR/special_tokens_map.json and DIR/additional_chat_templates, for DIR/NAME.tokenizer.json
+ * DIR/NAME.tokenizer_config.json and so on, each also with ".gz". What is not there is an empty
+ * text. */
 struct kvr_chat_files {
     char config[1024];
     char source[1024];
+    char special_map[1024];
+    char named[1024];
 };
 void kvr_chat_find_files(const char *vocabulary_path, struct kvr_chat_files *files);
 

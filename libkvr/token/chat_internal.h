@@ -22,6 +22,19 @@ struct kvr_chat {
     size_t token_count;
 };
 
+/* The texts of a model's files; data NULL: there is none. */
+struct kvr_chat_texts {
+    struct kvr_chat_json config, source, special_map;
+    struct kvr_chat_text {
+        char *name;
+        struct kvr_chat_json source;
+        struct kvr_buffer bytes; /* that source lies in */
+    } * named;
+    size_t named_count;
+};
+enum kvr_status kvr_chat_read_texts(
+    struct kvr_chat **out, const struct kvr_chat_texts *texts, struct kvr_error *error);
+
 /* Whether a template takes message contents as lists of parts, as the engines find out by reading
  * it (chat_format.c). */
 bool kvr_chat_parts_in_vllm(const struct kvr_template *compiled);

@@ -3,113 +3,12 @@
  */
 #include "token/chat_internal.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
-#include <zlib.h>
-
-enum { FILE_BYTES_LIMIT = 64 << 20 };
-
-/* ---- files ---- */
-
-/* gzread passes files through that are not compressed. */
-static enum kvr_status read_file(const char *path, struct kvr_buffer *out, struct kvr_error *error)
-{
-    gzFile file = gzopen(path, "rb");
-    enum kvr_status status = KVR_OK;
-    int got = 0;
-    if (!file)
-        return kvr_error_errno(error, KVR_IO, "'%s'", path);
-    do {
-        if (!kvr_buffer_reserve(out, 65536)) {
-            status = kvr_error_memory(error);
-            break;
-        }
-        got = gzread(file, out->data + out->length, 65536);
-        if (got > 0)
-            out->length += (size_t)got;
-        if (out->length > FILE_BYTES_LIMIT)
-            status = kvr_error_set(
-                error, KVR_BAD_INPUT, "'%s': more than %d bytes", path, FILE_BYTES_LIMIT);
-    } while (got > 0 && !status);
-    if (got < 0 && !status)
-        status = kvr_error_set(error, KVR_IO, "'%s': unreadable", path);
-    if (gzclose(file) != Z_OK && !status)
-        status = kvr_error_set(error, KVR_IO, "'%s': cut short", path);
-    return status;
-}
-
-enum kvr_status kvr_chat_load(struct kvr_chat **out, const char *config_path,
-    const char *template_path, struct kvr_error *error)
-{
-    struct kvr_buffer config = {0};
-    struct kvr_buffer source = {0};
-    const char *blamed = NULL;
-    enum kvr_status status = KVR_OK;
-    *out = NULL;
-    if (config_path)
-        status = read_file(config_path, &config, error);
-    if (!status && template_path)
-        status = read_file(template_path, &source, error);
-    if (!status) {
-        blamed = template_path ? template_path : config_path;
-        status = kvr_chat_read(out, config_path ? kvr_buffer_text(&config) : NULL, config.length,
-            template_path ? kvr_buffer_text(&source) : NULL, source.length, error);
-        if (status && error && blamed)
-            kvr_error_prefix(error, "'%s'", blamed);
-    }
-    kvr_buffer_release(&config);
-    kvr_buffer_release(&source);
-    return status;
-}
-
-/* Puts the first of PREFIX + names[i] (+ ".gz") that is there into out. */
-static void first_file(char *out, size_t size, const char *prefix, int prefix_length,
-    const char *const *names, size_t count)
-{
-    for (size_t i = 0; i < count; i++) {
-        for (int zipped = 0; zipped < 2; zipped++) {
-            int length = snprintf(
-                out, size, "%.*s%s%s", prefix_length, prefix, names[i], zipped ? ".gz" : "");
-            if (length > 0 && (size_t)length < size && access(out, R_OK) == 0)
-                return;
-        }
-    }
-    out[0] = 0;
-}
-
-void kvr_chat_find_files(const char *vocabulary_path, struct kvr_chat_files *files)
-{
-    static const char *const configs[] = {"tokenizer_config.json"};
-    static const char *const sources[] = {"chat_template.jinja", "chat_template.json"};
-    const char *slash = strrchr(vocabulary_path, '/');
-    const char *name = slash ? slash + 1 : vocabulary_path;
-    const char *dot = strstr(name, ".tokenizer.json");
-    /* "DIR/NAME." of DIR/NAME.tokenizer.json, or of DIR/NAME.anything, then "DIR/". */
-    int own = (int)((dot ? dot : name + strcspn(name, ".")) - vocabulary_path);
-    int directory = (int)(name - vocabulary_path);
-    files->config[0] = files->source[0] = 0;
-    if (vocabulary_path[own] == '.' && own > directory) {
-        first_file(files->config, sizeof files->config, vocabulary_path, own + 1, configs, 1);
-        first_file(files->source, sizeof files->source, vocabulary_path, own + 1, sources, 2);
-    }
-    bool only_one = strncmp(name, "tokenizer.", 10) == 0 || strncmp(name, "tekken.", 7) == 0 ||
-                    strncmp(name, "tiktoken.", 9) == 0 || strcmp(name, "qwen.tiktoken") == 0;
-    if (files->config[0] || files->source[0] || !only_one)
-        return;
-    first_file(files->config, sizeof files->config, vocabulary_path, directory, configs, 1);
-    first_file(files->source, sizeof files->source, vocabulary_path, directory, sources, 2);
-}
-
-/* ---- reading ---- */
 
 struct reading {
     struct kvr_chat *chat;
-    const char *config;
-    size_t config_length;
-    const char *source;
-    size_t source_length;
+    const struct kvr_chat_texts *texts;
     struct kvr_error *error;
     enum kvr_status status;
 };
@@ -265,45 +164,67 @@ static bool is_json(const char *text, size_t length)
     return at < length && text[at] == '"';
 }
 
+/* special_tokens_map.json, where the configuration is one of before added_tokens_decoder, as
+ * transformers has it; else the map says nothing that the configuration does not. Later tokens of a
+ * name come before earlier ones. */
+static bool read_special_map(struct run *run, struct reading *reading, const struct dict *config)
+{
+    const struct kvr_chat_json map = reading->texts->special_map;
+
+    if (!map.data || kvr_dict_find_name(config, "added_tokens_decoder"))
+        return true;
+    struct value value = read_object(run, reading, map.data, map.length, "special_tokens_map.json");
+    return !reading->status && add_tokens(reading, value.dict);
+}
+
+/* The member chat_template of a chat_template.json. */
+static void read_template_file(
+    struct run *run, struct reading *reading, struct kvr_chat_json source)
+{
+    struct value file =
+        read_object(run, reading, source.data, source.length, "the chat template file");
+    const struct value *found =
+        reading->status ? NULL : kvr_dict_find_name(file.dict, "chat_template");
+
+    if (!reading->status && !found)
+        reading->status =
+            kvr_error_set(reading->error, KVR_BAD_INPUT, "there is no member 'chat_template'");
+    if (found)
+        add_templates(reading, *found);
+}
+
 static void read_parts(struct run *run, void *state)
 {
     struct reading *reading = state;
+    const struct kvr_chat_texts *texts = reading->texts;
     struct value config = kvr_dict_value(kvr_dict_new(run, 0));
-    const struct value *source;
-    if (reading->config)
+
+    if (texts->config.data)
         config = read_object(
-            run, reading, reading->config, reading->config_length, "the tokenizer configuration");
-    if (reading->status || !add_tokens(reading, config.dict))
+            run, reading, texts->config.data, texts->config.length, "the tokenizer configuration");
+    if (reading->status || !add_tokens(reading, config.dict) ||
+        !read_special_map(run, reading, config.dict))
         return;
-    if (reading->source && is_json(reading->source, reading->source_length)) {
-        struct value file = read_object(
-            run, reading, reading->source, reading->source_length, "the chat template file");
-        source = reading->status ? NULL : kvr_dict_find_name(file.dict, "chat_template");
-        if (!reading->status && !source)
-            reading->status =
-                kvr_error_set(reading->error, KVR_BAD_INPUT, "there is no member 'chat_template'");
-        if (source)
-            add_templates(reading, *source);
+    if (texts->source.data && is_json(texts->source.data, texts->source.length))
+        read_template_file(run, reading, texts->source);
+    else if (texts->source.data)
+        add_template(reading, "default", 7, texts->source.data, texts->source.length);
+    for (size_t i = 0; i < texts->named_count && !reading->status; i++)
+        add_template(reading, texts->named[i].name, strlen(texts->named[i].name),
+            texts->named[i].source.data, texts->named[i].source.length);
+    /* templates in files of their own stand for all that the configuration has */
+    if (reading->status || reading->chat->template_count || texts->source.data)
         return;
-    }
-    if (reading->source) {
-        add_template(reading, "default", 7, reading->source, reading->source_length);
-        return;
-    }
-    source = kvr_dict_find_name(config.dict, "chat_template");
+    const struct value *source = kvr_dict_find_name(config.dict, "chat_template");
     if (source)
         add_templates(reading, *source);
 }
 
-enum kvr_status kvr_chat_read(struct kvr_chat **out, const char *config, size_t config_length,
-    const char *source, size_t source_length, struct kvr_error *error)
+enum kvr_status kvr_chat_read_texts(
+    struct kvr_chat **out, const struct kvr_chat_texts *texts, struct kvr_error *error)
 {
     struct kvr_template_run *run = kvr_template_run_new(NULL, 0);
-    struct reading reading = {.config = config,
-        .config_length = config_length,
-        .source = source,
-        .source_length = source_length,
-        .error = error};
+    struct reading reading = {.texts = texts, .error = error};
     struct kvr_buffer nothing = {0};
     *out = NULL;
     reading.chat = calloc(1, sizeof *reading.chat);
@@ -322,6 +243,15 @@ enum kvr_status kvr_chat_read(struct kvr_chat **out, const char *config, size_t 
     else
         *out = reading.chat;
     return reading.status;
+}
+
+enum kvr_status kvr_chat_read(struct kvr_chat **out, const char *config, size_t config_length,
+    const char *source, size_t source_length, struct kvr_error *error)
+{
+    struct kvr_chat_texts texts = {
+        .config = {config, config_length}, .source = {source, source_length}};
+
+    return kvr_chat_read_texts(out, &texts, error);
 }
 
 void kvr_chat_free(struct kvr_chat *chat)

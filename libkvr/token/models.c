@@ -74,12 +74,18 @@ static enum kvr_status load_chat(struct kvr_chat_model *model, const char *vocab
     bool is_config = template && strstr(template, "tokenizer_config.json");
 
     kvr_chat_find_files(vocabulary, &files);
-    const char *config = is_config ? template : files.config[0] ? files.config : NULL;
-    const char *source = template && !is_config          ? template
-                         : files.source[0] && !is_config ? files.source
-                                                         : NULL;
-    enum kvr_status status = kvr_chat_load(&model->chat, config, source, error);
-    return !status && config ? read_bos(model, config, error) : status;
+    struct kvr_chat_paths paths = {
+        .config = is_config         ? template
+                  : files.config[0] ? files.config
+                                    : NULL,
+        .source = template && !is_config          ? template
+                  : files.source[0] && !is_config ? files.source
+                                                  : NULL,
+        .special_map = files.special_map,
+        .named = template ? NULL : files.named,
+    };
+    enum kvr_status status = kvr_chat_load_files(&model->chat, &paths, error);
+    return !status && paths.config ? read_bos(model, paths.config, error) : status;
 }
 
 static enum kvr_status load_model(struct kvr_chat_model **out, const char *name, bool trusted,
