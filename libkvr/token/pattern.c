@@ -7,7 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CLASS_NESTING 16      /* classes in classes */
+#define CLASS_NESTING 16 /* classes in classes */
+#define HEAP_LIMIT_KIB (512 * 1024)
 #define MATCH_LIMIT 100000000 /* backtracking steps a match may take */
 
 struct kvr_pattern {
@@ -404,6 +405,7 @@ enum kvr_status kvr_pattern_compile(
             /* without a JIT for this machine, matching is slower and the same */
             pcre2_jit_compile((*pattern)->code, PCRE2_JIT_COMPLETE);
             pcre2_set_match_limit((*pattern)->context, MATCH_LIMIT);
+            pcre2_set_heap_limit((*pattern)->context, HEAP_LIMIT_KIB);
         }
     }
     if (status) {
@@ -434,6 +436,9 @@ static enum kvr_status search(const struct kvr_pattern *pattern, const char *tex
         return kvr_error_memory(error);
     int result = pcre2_match(
         pattern->code, (PCRE2_SPTR)text, length, from, PCRE2_NO_UTF_CHECK, data, pattern->context);
+    if (result == PCRE2_ERROR_JIT_STACKLIMIT) /* the interpreter's stack is the heap */
+        result = pcre2_match(pattern->code, (PCRE2_SPTR)text, length, from,
+            PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, data, pattern->context);
     if (result > 0) {
         const PCRE2_SIZE *range = pcre2_get_ovector_pointer(data);
         *start = range[0];

@@ -195,6 +195,27 @@ static void patterns_that_are_not_known_are_refused(void **state)
     expect_rewrite_error("\\x{110000}", "escape");
 }
 
+static void long_matches_need_no_large_stack(void **state)
+{
+    static const char pattern[] = "(a|aa)+$";
+    size_t length = 1000000, start = 1, stop = 0;
+    char *text = malloc(length);
+    struct kvr_pattern *compiled;
+    bool found = false;
+
+    (void)state;
+    assert_non_null(text);
+    memset(text, 'a', length);
+    assert_int_equal(kvr_pattern_compile(&compiled, pattern, strlen(pattern), NULL), KVR_OK);
+    assert_int_equal(
+        kvr_pattern_find(compiled, text, 0, length, SIZE_MAX, &found, &start, &stop, NULL), KVR_OK);
+    assert_true(found);
+    assert_int_equal(start, 0);
+    assert_int_equal(stop, length);
+    kvr_pattern_release(compiled);
+    free(text);
+}
+
 static void expect_form(enum kvr_normal_form form, const char *text, const char *wanted)
 {
     struct kvr_buffer out = {0};
@@ -231,6 +252,7 @@ int main(void)
         cmocka_unit_test(scanners_split_as_their_patterns),
         cmocka_unit_test(scanners_cover_malformed_text),
         cmocka_unit_test(patterns_that_are_not_known_are_refused),
+        cmocka_unit_test(long_matches_need_no_large_stack),
         cmocka_unit_test(normal_forms_have_unicode_s_answers),
     };
 
