@@ -462,6 +462,35 @@ static const char *put(struct kvr_kv_translator *t, struct kvr_kv_event *event)
     return NULL;
 }
 
+/* ---- clearing ---- */
+
+static int by_key(const void *a, const void *b)
+{
+    const uint64_t *x = a, *y = b;
+
+    return *x < *y ? -1 : *x > *y;
+}
+
+/* All blocks of one medium go; others may be in it too. False: no memory to do it. */
+static bool clear_medium(struct kvr_kv_translator *t, enum kvr_medium medium)
+{
+    uint64_t *keys = calloc(t->blocks.length + 1, sizeof *keys);
+    const struct kvr_kv_entry *entry;
+    size_t count = 0;
+
+    if (!keys)
+        return false;
+    for (size_t i = 0; t->blocks.slots && i <= t->blocks.mask; i++)
+        if (t->blocks.slots[i].space && t->blocks.slots[i].references[medium])
+            keys[count++] = t->blocks.slots[i].key;
+    qsort(keys, count, sizeof *keys, by_key);
+    for (size_t i = 0; i < count; i++)
+        while ((entry = kvr_kv_table_find(&t->blocks, keys[i])) && entry->references[medium])
+            remove_block(t, keys[i], medium);
+    free(keys);
+    return true;
+}
+
 /* ---- batches ---- */
 
 static const char *apply(struct kvr_kv_translator *t, struct kvr_kv_event *event)
@@ -476,7 +505,10 @@ static const char *apply(struct kvr_kv_translator *t, struct kvr_kv_event *event
         removed(t, event);
         return NULL;
     case KVR_KV_CLEARED:
-        kvr_kv_translator_clear(t, NULL);
+        /* Where it says of what, only that. */
+        if ((!event->fields[KVR_KV_MEDIUM].at && event->medium == KVR_MEDIUM_GPU) ||
+            !clear_medium(t, event->medium))
+            kvr_kv_translator_clear(t, NULL);
         t->counts.cleared++;
         return NULL;
     case KVR_KV_PUT:

@@ -258,6 +258,31 @@ static void localities(void **state)
     end();
 }
 
+/* A clearing that says what is cleared leaves the rest. */
+static void media_are_cleared_alone(void **state)
+{
+    (void)state;
+    begin(true, 1 << 20);
+    gives("[" STORED(2, null, "") "," STORED(1, null, "") "]", ROOT(2, "gpu") ROOT(1, "gpu"));
+    gives("[" STORED(2, null, ",\"medium\":\"CPU\"") "," STORED(2, null, ",\"medium\":\"CPU\"") "]",
+        ROOT(2, "cpu") ROOT(2, "cpu"));
+    gives("[" STORED(1, null, ",\"locality\":\"REMOTE\"") "]", ROOT(1, "remote"));
+    gives(
+        "[{\"type\":\"AllBlocksCleared\",\"locality\":\"REMOTE\"}]", LINE("removed", 1, "remote"));
+    gives("[{\"type\":\"AllBlocksCleared\",\"medium\":\"CPU\"}]",
+        "{\"event\":\"removed\",\"worker\":\"w\",\"hash_ids\":[2,2],\"block_size\":2,\"medium\":"
+        "\"cpu\"}\n");
+    gives("[{\"type\":\"AllBlocksCleared\",\"medium\":\"GPU\"}]",
+        "{\"event\":\"removed\",\"worker\":\"w\",\"hash_ids\":[1,2],\"block_size\":2,\"medium\":"
+        "\"gpu\"}\n");
+    assert_int_equal(kvr_kv_translator_blocks(translator), 0);
+    gives("[" STORED(1, null, "") "]", ROOT(1, "gpu"));
+    gives("[{\"type\":\"AllBlocksCleared\",\"medium\":null}]",
+        "{\"event\":\"cleared\",\"worker\":\"w\"}\n");
+    assert_int_equal(counts()->cleared, 4);
+    end();
+}
+
 /* The id that these extra keys give to the block of STORED. */
 static unsigned long long id_with(const char *keys, const char *lora)
 {
@@ -462,6 +487,7 @@ int main(void)
         cmocka_unit_test(what_cannot_be_reused_is_left_out),
         cmocka_unit_test(kinds_of_attention),
         cmocka_unit_test(localities),
+        cmocka_unit_test(media_are_cleared_alone),
         cmocka_unit_test(typed_extra_keys),
         cmocka_unit_test(mooncake_master),
         cmocka_unit_test(long_events_are_told_in_parts),
