@@ -10,6 +10,7 @@
 
 #include <fcntl.h>
 #include <inttypes.h>
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -318,9 +319,21 @@ static struct source *source_of(struct events *events, struct source *given,
     return events_add_source(events, NULL, &name, true, &source, error) == KVR_OK ? source : NULL;
 }
 
+/* Gives up what sources waited for too long, as it was when this was recorded. Returns when to look
+ * again. */
+static double let_time_pass(struct events *events, double now_ms)
+{
+    double wake_ms = INFINITY;
+
+    for (size_t i = 0; i < events->source_count; i++)
+        wake_ms = fmin(wake_ms, kvr_kv_stream_tick(events->sources[i]->stream, now_ms));
+    return wake_ms;
+}
+
 static enum kvr_status replay_file(
     struct events *events, const struct kvr_kv_spec *spec, struct kvr_error *error)
 {
+    double wake_ms = INFINITY;
     struct kvr_kv_reader *reader;
     struct kvr_kv_record record;
     struct source *given = NULL, *source;
@@ -345,9 +358,11 @@ static enum kvr_status replay_file(
             status = error->status;
             break;
         }
+        if (record.time_ms >= wake_ms)
+            wake_ms = let_time_pass(events, record.time_ms);
         events_take(
             events, source, record.frames, record.frame_count, record.replayed, record.time_ms);
-        kvr_kv_stream_tick(source->stream, record.time_ms);
+        wake_ms = fmin(wake_ms, kvr_kv_stream_tick(source->stream, record.time_ms));
         /* What was asked for then is in the record where it came; else there is a file for it. */
         if (kvr_kv_stream_request(source->stream, record.time_ms, &from) && source->spec.replay &&
             (status = answer_from(events, source, from, record.time_ms, error)) != KVR_OK)
