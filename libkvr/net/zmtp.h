@@ -29,13 +29,14 @@
 #include "net/kv_event.h"
 #include "net/reactor.h"
 
-/* Bytes that connections keep of messages that have not come whole; at most limit, beyond the first
- * KVR_ZMTP_CHUNK of each. */
+/* Bytes that connections keep of messages that have not come whole; at most limit, and where that
+ * is reached KVR_ZMTP_LEAST for each more. */
 struct kvr_zmtp_budget {
     size_t used, limit;
 };
 
 #define KVR_ZMTP_CHUNK ((size_t)64 << 10)
+#define KVR_ZMTP_LEAST ((size_t)4 << 10)
 
 /* ---- zmtp_reader.c: bytes to messages; no socket ---- */
 

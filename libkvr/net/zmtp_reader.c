@@ -31,8 +31,9 @@ bool kvr_zmtp_reader_room(struct kvr_zmtp_reader *reader, size_t *room)
     }
     if (bytes->length == bytes->capacity) {
         struct kvr_zmtp_budget *budget = reader->budget;
-        size_t before = bytes->capacity, grown = before ? 2 * before : KVR_ZMTP_CHUNK;
         size_t free_bytes = budget->limit > budget->used ? budget->limit - budget->used : 0;
+        size_t first = free_bytes >= KVR_ZMTP_CHUNK ? KVR_ZMTP_CHUNK : KVR_ZMTP_LEAST;
+        size_t before = bytes->capacity, grown = before ? 2 * before : first;
         if (before && grown - before > free_bytes)
             return false;
         char *data = realloc(bytes->data, grown);
