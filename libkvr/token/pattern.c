@@ -439,7 +439,7 @@ static enum kvr_status search(const struct kvr_pattern *pattern, const char *tex
     if (result == PCRE2_ERROR_JIT_STACKLIMIT) /* the interpreter's stack is the heap */
         result = pcre2_match(pattern->code, (PCRE2_SPTR)text, length, from,
             PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, data, pattern->context);
-    if (result > 0) {
+    if (result >= 0) { /* 0: a match with groups, for which there is no room and no need */
         const PCRE2_SIZE *range = pcre2_get_ovector_pointer(data);
         *start = range[0];
         *stop = range[1];

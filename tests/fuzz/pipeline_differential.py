@@ -34,7 +34,7 @@ FRAGMENTS = ["the", " quick", "word", " word ", "words", "sword", "<|a|>", "<|a|
              "aB", "🦀", "\u0301", "\0", "\x01", "\x7f", "<s>", "</s>", "<unk>", "<0x41>", "ÿ", "$+<", "a=b", "//", "x" * 40, "İ", "ẞ",
              "Σ", "ΑΣ", "ς", "\u0345", "ー", "々", "ـ", "한국", "\u1100\u1161", "का", "ไทย", "\u2028", "\u00ad", "\ufffd", "\u0378"]
 REGEXES = [r"\s+", r"[aeiou]", r"\p{N}{1,3}", r"\d+|\w+", r"\s+(?!\S)|\s+", r"[^\r\n\p{L}\p{N}]?\p{L}+", r"a|b|c", r" ?\w+",
-           r"(?i:'s|'t|'re)|\p{L}+", r"x{2,}", r"\p{Lu}(?=\p{Ll})", r"[一-龥぀-ゟ゠-ヿ]+", r"[\p{Han}]+", r"^a", r"."]
+           r"(?i:'s|'t|'re)|\p{L}+", r"x{2,}", r"\p{Lu}(?=\p{Ll})", r"[一-龥぀-ゟ゠-ヿ]+", r"[\p{Han}]+", r"^a", r".", r"(t|(h))e", r"([a-z])(\d)?"]
 EMPTY = [r"$", r"\b", r"(?=t)"]  # only for Split: the reference's Replace does not end with them
 BEHAVIOURS = ["Isolated", "Removed", "MergedWithPrevious", "MergedWithNext", "Contiguous"]
 SCHEMES = ["always", "never", "first"]

@@ -152,6 +152,7 @@ FILES = {
     "lines": make(BYTE, sequence(split(r"^.|.$"), LEVEL), decoder=LEVEL),
     "borders": make(BYTE, sequence(split(r"\b", "Removed"), split(r"\B", "MergedWithNext"), LEVEL), decoder=LEVEL),
     "overlapping": make(BYTE, GPT2, decoder=LEVEL, added=[("word", {"rstrip": True}), ("\n", {}), (" x", {}), ("the", {"rstrip": True})]),
+    "groups": make(BYTE, sequence(split(r"(t(h)|(qu))e?|(\\d)+"), LEVEL), decoder=LEVEL),
     "words": make(BYTE, sequence(split(r"\w+", "Removed"), LEVEL), decoder=LEVEL),
     "scripts": make(BYTE, sequence(split(r"[\p{Han}]+|\p{Cyrillic}+|[\p{Hiragana}\p{Katakana}]+"), LEVEL), decoder=LEVEL),
     "kimi": make(BYTE, sequence(split(KIMI), LEVEL), decoder=LEVEL),
