@@ -269,7 +269,6 @@ static __global__ void encode(struct kvr_cuda_codec codec, uint32_t first_tile, 
         __syncwarp();
         if (i + lane < used)
             words[i + lane] = word;
-        __syncwarp();
     }
     if (lane == 0) {
         if (used % 2)

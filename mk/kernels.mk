@@ -28,6 +28,12 @@ $(CUDA_HOST_PLUGIN): $(CUDA_HOST_OBJECTS)
 	$(call say,link,$@)$(CXX) -shared -o $@ $^ $(filter -fsanitize%,$(LDFLAGS)) -lm
 unit-tests: $(CUDA_HOST_PLUGIN)
 
+# Faults in the kernels that these tests have to find; a minute or two, so not part of `make check`.
+.PHONY: check-mutants
+check-mutants: $(CUDA_TESTS)
+	@BUILD='$(BUILD)' CXX='$(CXX)' MUTANT_FLAGS='$(CPPFLAGS) $(CXXFLAGS) -ffp-contract=off' \
+	    MUTANT_LIBS='$(LDFLAGS) -lcmocka $(LIBS)' tests/mutants $(MUTANTS)
+
 -include $(CUDA_HOST_OBJECTS:.o=.d)
 
 # The plug-in: `make cuda` where nvcc is found. It stands alone, so that it needs nothing of ours.

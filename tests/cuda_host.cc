@@ -142,8 +142,9 @@ bool release(unsigned first, unsigned end, waiting state)
         ended += fibres[i].state == ENDED;
         if (fibres[i].state != state)
             continue;
-        if (waits++ && strcmp(static_cast<const char *>(place),
-                           static_cast<const char *>(fibres[i].place)) != 0)
+        if (waits++ && place != fibres[i].place &&
+            strcmp(static_cast<const char *>(place), static_cast<const char *>(fibres[i].place)) !=
+                0)
             found("threads wait for one another in different places");
         place = fibres[i].place;
     }
@@ -157,18 +158,6 @@ bool release(unsigned first, unsigned end, waiting state)
     return true;
 }
 
-void shuffle(unsigned *numbers)
-{
-    for (unsigned i = 0; i < count; i++)
-        numbers[i] = order == CUDA_HOST_BACKWARD ? count - 1 - i : i;
-    for (unsigned i = count; order == CUDA_HOST_SHUFFLED && i > 1; i--) {
-        chance = chance * 6364136223846793005u + 1442695040888963407u;
-        unsigned other = static_cast<unsigned>(chance >> 33) % i, kept = numbers[i - 1];
-        numbers[i - 1] = numbers[other];
-        numbers[other] = kept;
-    }
-}
-
 void start(unsigned number)
 {
     fibre &fibre = fibres[number];
@@ -179,42 +168,78 @@ void start(unsigned number)
         number % blockDim.x, number / blockDim.x % blockDim.y, number / blockDim.x / blockDim.y);
 }
 
+void go_on(unsigned number)
+{
+    running = number;
+    threadIdx = fibres[number].index;
+    enter(fibres[number]);
+}
+
+/* Each warp as far as it comes without the block, the first or the last warp and thread first. */
+bool run_warps()
+{
+    const unsigned warps = (count + 31) / 32;
+    bool progress = false;
+
+    for (unsigned i = 0; i < warps; i++) {
+        const unsigned first = 32 * (order == CUDA_HOST_BACKWARD ? warps - 1 - i : i);
+        const unsigned size = first + 32 < count ? 32 : count - first;
+        do {
+            for (unsigned j = 0; j < size; j++) {
+                unsigned number = first + (order == CUDA_HOST_BACKWARD ? size - 1 - j : j);
+                if (fibres[number].state != RUNS)
+                    continue;
+                progress = true;
+                go_on(number);
+            }
+        } while (release(first, first + size, WARP));
+    }
+    return progress;
+}
+
+/* All threads one step in an order of chance. */
+bool run_shuffled()
+{
+    static unsigned numbers[THREADS_MOST];
+    bool progress = false;
+
+    for (unsigned i = 0; i < count; i++)
+        numbers[i] = i;
+    for (unsigned i = count; i > 1; i--) {
+        chance = chance * 6364136223846793005u + 1442695040888963407u;
+        unsigned other = static_cast<unsigned>(chance >> 33) % i, kept = numbers[i - 1];
+        numbers[i - 1] = numbers[other];
+        numbers[other] = kept;
+    }
+    for (unsigned i = 0; i < count; i++) {
+        if (fibres[numbers[i]].state != RUNS)
+            continue;
+        progress = true;
+        go_on(numbers[i]);
+    }
+    for (unsigned i = 0; i < count; i += 32)
+        progress |= release(i, i + 32 < count ? i + 32 : count, WARP);
+    return progress;
+}
+
 /* One block: rounds in which every fibre that can run does, until all have returned. */
 void run_block()
 {
-    static unsigned numbers[THREADS_MOST];
-
     for (unsigned i = 0; i < count; i++)
         start(i);
     for (;;) {
-        bool progress = false;
+        bool progress = order == CUDA_HOST_SHUFFLED ? run_shuffled() : run_warps();
         unsigned ended = 0;
-        unsigned warp = THREADS_MOST;
-        shuffle(numbers);
-        for (unsigned i = 0; i < count; i++) {
-            running = numbers[i];
-            if (fibres[running].state != RUNS)
-                continue;
-            if (order != CUDA_HOST_SHUFFLED && warp != THREADS_MOST && running / 32 != warp)
-                break; /* one warp goes as far as it can before the next */
-            warp = running / 32;
-            progress = true;
-            threadIdx = fibres[running].index;
-            enter(fibres[running]);
-        }
-        for (unsigned i = 0; i < count; i += 32)
-            progress |= release(i, i + 32 < count ? i + 32 : count, WARP);
-        progress |= release(0, count, BLOCK);
         for (unsigned i = 0; i < count; i++)
             ended += fibres[i].state == ENDED;
         if (ended == count)
             return;
-        if (!progress) {
-            found("threads wait for each other for ever");
-            for (unsigned i = 0; i < count; i++)
-                fibres[i].made &= fibres[i].state == ENDED;
-            return;
-        }
+        if (release(0, count, BLOCK) || progress)
+            continue;
+        found("threads wait for each other for ever");
+        for (unsigned i = 0; i < count; i++)
+            fibres[i].made &= fibres[i].state == ENDED;
+        return;
     }
 }
 

@@ -254,10 +254,11 @@ static void attention_and_kv_write_agree(void **state)
     static const uint32_t dims[] = {64, 128, 256};
     static const uint32_t ratios[][2] = {{2, 2}, {4, 1}, {3, 1}, {8, 2}};
     static const uint32_t page_sizes[] = {1, 7, 16, 64};
-    static const uint32_t spans[][2] = {{0, 1}, {0, 65}, {64, 1}, {63, 2}, {65, 17}, {31, 40}};
+    static const uint32_t spans[][2] = {{0, 1}, {0, 65}, {64, 1}, {63, 2}, {65, 17}, {31, 40},
+        {170, 30}}; /* the last walks over more blocks of keys than there are stages */
 
     (void)state;
-    for (uint32_t c = 0; c < 3 * 4 * 6; c++)
+    for (uint32_t c = 0; c < 3 * 4 * 7; c++)
         compare_attention((int)c / 2, dims[c % 3], ratios[c / 3 % 4][0], ratios[c / 3 % 4][1],
             page_sizes[(c + c / 12) % 4], spans[c / 12][0], spans[c / 12][1]);
     struct kvr_cuda_kv odd = {NULL, 1, 96, 16};
