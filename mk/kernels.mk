@@ -58,11 +58,32 @@ cuda:
 	@echo "the CUDA backend needs nvcc, which is not found; set NVCC or install the CUDA Toolkit" >&2; exit 4
 endif
 
-# On a GPU: the smoke test compares and repeats; the tables measure at real shapes.
-check-gpu: all cuda
-	$(BUILD)/bin/kvr-prefill --smoke --tap --backend cuda --model tiny
-	$(BUILD)/bin/kvr-prefill --smoke --tap --backend cuda --model llama-3.1-8b
+# On a GPU: tests/gpu/check compares, tests/gpu/bench_gpu.cu measures against the targets. Without one
+# both are built, say so and end with 4. The tests are those of `make check`, linked with the
+# kernels as nvcc has them.
+GPU_TESTS := $(BUILD)/gpu/test_kernels_cuda $(BUILD)/gpu/test_kernels_cuda_codec
+GPU_LIBS = -L$(abspath $(dir $(NVCC))../lib64) -Wl,-rpath,$(abspath $(dir $(NVCC))../lib64) -lcudart -lcublasLt
 
-bench-gpu: all cuda
+$(BUILD)/gpu/tests/%.c.o: tests/%.c
+	@mkdir -p $(@D)
+	$(call say,cc,$<)$(CC) $(CPPFLAGS) $(CFLAGS) -DKVR_TEST_ON_GPU -MMD -MP -c -o $@ $<
+
+$(GPU_TESTS): $(BUILD)/gpu/%: $(BUILD)/gpu/tests/unit/%.c.o $(CUDA_SOURCES:%=$(BUILD)/cuda/%.o) $(BUILD)/cuda/tests/gpu/managed.cu.o $(LIBRARY)
+	$(call say,link,$@)$(CXX) -o $@ $(filter %.o,$^) $(LIBRARY) $(LDFLAGS) -lcmocka $(LIBS) $(GPU_LIBS)
+
+$(BUILD)/gpu/bench_gpu: $(CUDA_SOURCES:%=$(BUILD)/cuda/%.o) $(BUILD)/cuda/tests/gpu/bench_gpu.cu.o
+	@mkdir -p $(@D)
+	$(call say,link,$@)$(CXX) -o $@ $^ $(LDFLAGS) $(GPU_LIBS) -ldl
+
+# The same measuring with the processor in the place of the GPU, for the tests.
+$(BUILD)/host/bench_gpu: $(CUDA_HOST_OBJECTS) $(BUILD)/host/tests/gpu/bench_gpu.cu.o
+	$(call say,link,$@)$(CXX) -o $@ $^ $(LDFLAGS) -lm
+unit-tests: $(BUILD)/host/bench_gpu
+
+check-gpu: all cuda $(GPU_TESTS) $(BUILD)/gpu/bench_gpu
+	@BUILD='$(BUILD)' NVCC='$(NVCC)' tests/gpu/check
+
+bench-gpu: all cuda $(BUILD)/gpu/bench_gpu
+	$(BUILD)/gpu/bench_gpu
 	$(BUILD)/bin/kvr-prefill --table --backend cuda --model llama-3.1-8b -n 4096 --repeats 5
-	$(BUILD)/bin/kvr-prefill --table --backend cuda --model llama-3.1-8b -n 16384 --repeats 5
+	$(BUILD)/bin/kvr-prefill --kv-codec medium --backend cuda --model llama-3.1-8b -n 4096

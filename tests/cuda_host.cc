@@ -10,6 +10,9 @@
 #define __SANITIZE_ADDRESS__
 #endif
 #endif
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/common_interface_defs.h>
+#endif
 
 enum {
     THREADS_MOST = 1024,
@@ -41,12 +44,13 @@ struct copies {
 };
 
 /* A fibre is made once and serves one thread after the other. Contexts are only for its first
- * entry, as every change of one asks the kernel for the signal mask; the sanitizers follow nothing
- * else, though. */
+ * entry, as every change of one asks the kernel for the signal mask. The address sanitizer is told
+ * which stack comes next. */
 struct fibre {
     ucontext_t context;
     jmp_buf jump;
     bool made;
+    void *fake_stack; /* the sanitizer's */
     copies copying;
     unsigned char *stack;
     waiting state;
@@ -56,8 +60,10 @@ struct fibre {
 
 fibre fibres[THREADS_MOST];
 unsigned char lanes[THREADS_MOST][LANE_BYTES];
-[[maybe_unused]] ucontext_t scheduler;
-[[maybe_unused]] jmp_buf scheduler_jump;
+jmp_buf scheduler_jump;
+[[maybe_unused]] void *scheduler_fake_stack;
+[[maybe_unused]] const void *scheduler_stack;
+[[maybe_unused]] size_t scheduler_stack_bytes;
 unsigned running, count;
 void (*body)(const void *);
 const void *body_context;
@@ -70,18 +76,34 @@ void found(const char *what)
     cuda_host_found(what);
 }
 
-void leave(fibre &self)
+/* Before and after a change of stacks. */
+void changing([[maybe_unused]] void **fake_stack, [[maybe_unused]] const void *stack,
+    [[maybe_unused]] size_t bytes)
 {
 #ifdef __SANITIZE_ADDRESS__
-    swapcontext(&self.context, &scheduler);
-#else
+    __sanitizer_start_switch_fiber(fake_stack, stack, bytes);
+#endif
+}
+
+void changed([[maybe_unused]] void *fake_stack, [[maybe_unused]] const void **stack,
+    [[maybe_unused]] size_t *bytes)
+{
+#ifdef __SANITIZE_ADDRESS__
+    __sanitizer_finish_switch_fiber(fake_stack, stack, bytes);
+#endif
+}
+
+void leave(fibre &self)
+{
+    changing(&self.fake_stack, scheduler_stack, scheduler_stack_bytes);
     if (!_setjmp(self.jump))
         _longjmp(scheduler_jump, 1);
-#endif
+    changed(self.fake_stack, &scheduler_stack, &scheduler_stack_bytes);
 }
 
 void fibre_main()
 {
+    changed(nullptr, &scheduler_stack, &scheduler_stack_bytes);
     for (;;) {
         body(body_context);
         if (fibres[running].copying.count > 0)
@@ -111,15 +133,13 @@ void enter(fibre &fibre)
     if (first)
         make(fibre);
     fibre.made = true;
-#ifdef __SANITIZE_ADDRESS__
-    swapcontext(&scheduler, &fibre.context);
-#else
-    if (_setjmp(scheduler_jump))
-        return;
-    if (first)
-        setcontext(&fibre.context);
-    _longjmp(fibre.jump, 1);
-#endif
+    changing(&scheduler_fake_stack, fibre.stack, STACK_BYTES);
+    if (!_setjmp(scheduler_jump)) {
+        if (first)
+            setcontext(&fibre.context);
+        _longjmp(fibre.jump, 1);
+    }
+    changed(scheduler_fake_stack, nullptr, nullptr);
 }
 
 void wait(waiting state, const void *place)

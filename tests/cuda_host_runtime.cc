@@ -2,6 +2,7 @@
 #include "tests/cuda_host.h"
 
 #include <string>
+#include <time.h>
 
 struct CUstream_st {
     int device;
@@ -242,6 +243,33 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t start, cudaStream_t stream)
     launches++;
     for (const auto &[name, work] : *start)
         do_work(name, work);
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventCreate(cudaEvent_t *event)
+{
+    *event = new double(0);
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event)
+{
+    delete event;
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    *event = static_cast<double>(now.tv_sec) * 1e3 + static_cast<double>(now.tv_nsec) * 1e-6;
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventElapsedTime(float *time_ms, cudaEvent_t begin, cudaEvent_t end)
+{
+    *time_ms = static_cast<float>(*end - *begin);
     return cudaSuccess;
 }
 

@@ -124,6 +124,19 @@ TABLE
     fi
 }
 
+@test "the benchmark of the GPU measures all that there are targets for" {
+    run "$BUILD/host/bench_gpu" --small
+    assert_success
+    for what in bf16 copy RMSNorm RoPE SwiGLU "KV write" attention prefill "one graph" "one by one"; do
+        assert_line --partial "$what"
+    done
+    assert_equal "$(grep -c 'target' <<<"$output")" 10
+    refute_output --regexp 'nan|inf'
+    CUDA_HOST_DEVICES=0 run "$BUILD/host/bench_gpu"
+    assert_equal "$status" 4
+    assert_output "bench_gpu: no GPU"
+}
+
 @test "request lines, tables, codec and calibration on the CUDA backend" {
     run "$GPU_HOME/kvr-prefill" --backend auto "${tiny[@]}" -b 16 <<<'{"input_length":40,"hash_ids":[1,2]}
 {"input_length":40,"hash_ids":[1,3]}'

@@ -8,13 +8,30 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
+/* On a GPU (make check-gpu) the tests' arrays are memory that both sides see. */
+#ifdef KVR_TEST_ON_GPU
+void *kvr_gpu_memory(size_t bytes);
+void kvr_gpu_free(void *memory);
+#define free kvr_gpu_free
+#else
+#define kvr_gpu_memory(bytes) calloc(1, bytes)
+#endif
+
+/* Zeros. */
 static inline void *some(size_t count, size_t size)
 {
-    void *array = calloc(count ? count : 1, size);
+    void *array = kvr_gpu_memory((count ? count : 1) * size);
 
     assert_non_null(array);
     return array;
+}
+
+/* The numbers of an array of the test's own, where a kernel can read them. */
+static inline void *some_of(const void *numbers, size_t bytes)
+{
+    return memcpy(some(1, bytes), numbers, bytes);
 }
 
 /* Uniform in (−1, 1). */

@@ -53,29 +53,31 @@ static void weights_have_the_same_bits(void **state)
     static const uint64_t firsts[] = {0, 1, 7, 8, 13, 4096};
     static const size_t counts[] = {1, 7, 8, 9, 3000};
     struct kvr_weight_stream stream = kvr_weight_stream(5, KVR_WEIGHT_QKV, 2, 4096);
-    kvr_bf16 ours[3001], expected[3001];
+    enum { MOST = 3001 };
+    kvr_bf16 *ours = some(MOST, sizeof *ours), expected[MOST];
 
     (void)state;
     for (int c = 0; c < 30; c++) {
         uint64_t first = firsts[c % 6];
         size_t count = counts[c / 6];
-        memset(ours, 0xff, sizeof ours);
+        memset(ours, 0xff, sizeof expected);
         memset(expected, 0xff, sizeof expected);
         begin(c);
         kvr_cuda_weights(NULL, ours, stream.key, stream.scale, false, first, count, 1, 0);
         kvr_weight_fill(&stream, first, count, expected);
-        assert_memory_equal(ours, expected, sizeof ours);
+        assert_memory_equal(ours, expected, sizeof expected);
         kvr_cuda_weights(NULL, ours, stream.key, 1, true, first, count, 1, 0);
         for (size_t i = 0; i < count; i++)
             assert_true(kvr_bf16_value(ours[i]) == kvr_weight_norm_value(&stream, first + i));
         no_fault();
     }
+    free(ours);
 }
 
 static void embedding_gathers(void **state)
 {
     static const uint32_t widths[] = {8, 256, 1032};
-    const uint32_t tokens[] = {3, 0, 9, 9, 1};
+    const uint32_t five[] = {3, 0, 9, 9, 1}, *tokens = some_of(five, sizeof five);
 
     (void)state;
     for (int c = 0; c < 9; c++) {
@@ -88,6 +90,7 @@ static void embedding_gathers(void **state)
         same(ours, expected, 5 * width, 0);
         free(table);
     }
+    free((void *)tokens);
 }
 
 static void rms_norm_agrees(void **state)
@@ -137,7 +140,7 @@ static void head_norms_agree(void **state)
 static void rope_agrees(void **state)
 {
     static const uint32_t dims[] = {64, 128, 256};
-    const uint32_t positions[] = {0, 1, 5, 99};
+    const uint32_t four[] = {0, 1, 5, 99}, *positions = some_of(four, sizeof four);
     uint32_t all[100];
 
     (void)state;
@@ -157,6 +160,7 @@ static void rope_agrees(void **state)
         same(x, expected, (size_t)4 * stride, ONE_ROUNDING);
         free(table), free(turns);
     }
+    free((void *)positions);
 }
 
 static void swiglu_agrees(void **state)
@@ -182,7 +186,7 @@ static void logits_agree(void **state)
 {
     static const uint32_t words[] = {1, 7, 8, 33};
     static const uint32_t widths[] = {8, 256, 264};
-    const uint32_t last_rows[] = {4, 1};
+    const uint32_t two[] = {4, 1}, *last_rows = some_of(two, sizeof two);
 
     (void)state;
     for (int c = 0; c < 36; c++) {
@@ -190,7 +194,7 @@ static void logits_agree(void **state)
         kvr_bf16 *x = some_halves((size_t)5 * hidden, 1);
         kvr_bf16 *table = some_halves((size_t)vocabulary * hidden, 2);
         float *floats = values_of(x, (size_t)5 * hidden);
-        float ours[66], expected[66];
+        float *ours = some(66, sizeof *ours), expected[66];
         begin(c / 12);
         kvr_cuda_logits(NULL, ours, x, last_rows, 2, table, vocabulary, hidden);
         for (int i = 0; i < 2; i++)
@@ -198,15 +202,17 @@ static void logits_agree(void **state)
                 hidden);
         assert_true(distance(ours, expected, 2 * vocabulary) < 1e-5);
         no_fault();
-        free(x), free(table), free(floats);
+        free(x), free(table), free(floats), free(ours);
     }
+    free((void *)last_rows);
 }
 
 /* Two parts: the shape's, and one of another length behind it. Pages that nobody wrote are NaN. */
 static void compare_attention(int order, uint32_t dim, uint32_t heads, uint32_t kv_heads,
     uint32_t page_tokens, uint32_t first, uint32_t count)
 {
-    struct kvr_cuda_part parts[] = {{0, count, first, 0}, {count, 3, 30, 0}};
+    struct kvr_cuda_part two[] = {{0, count, first, 0}, {count, 3, 30, 0}};
+    struct kvr_cuda_part *parts = some_of(two, sizeof two);
     uint32_t rows = count + 3, stride = (heads + 2 * kv_heads) * dim;
     uint32_t per_table = (first + count + 33) / page_tokens + 1, pages = 2 * per_table + 1;
     uint32_t *tables = scattered(pages, first * 31 + count);
@@ -246,7 +252,7 @@ static void compare_attention(int order, uint32_t dim, uint32_t heads, uint32_t 
     assert_true(kvr_cuda_attention(
         NULL, ours, qkv, stride, &device, tables, parts, 2, count > 3 ? count : 3, heads));
     same(ours, expected, (size_t)rows * heads * dim, 2 * ONE_ROUNDING);
-    free(tables), free(qkv), free(floats), free(kv.data);
+    free(tables), free(qkv), free(floats), free(kv.data), free(parts);
 }
 
 static void attention_and_kv_write_agree(void **state)

@@ -137,18 +137,19 @@ static void both_say_the_same_of_damage(void **state)
     size_t size = kvr_codec_encode_tile(&tile, bytes);
     cuda_host_begin(CUDA_HOST_FORWARD);
     for (size_t at = 0; at <= size; at++) {
-        uint64_t begin[] = {0, at < size ? size : size - 4};
-        uint32_t damaged = 0;
+        uint64_t *begin = some(2, sizeof *begin);
+        uint32_t *damaged = some(1, sizeof *damaged);
+        begin[1] = at < size ? size : size - 4;
         if (at < size)
             bytes[at] ^= 0x51;
         uint8_t *exact = some(1, begin[1]); /* so that a sanitizer sees a read behind its end */
         memcpy(exact, bytes, begin[1]);
         bool fine = kvr_codec_decode_tile(&tile, exact, begin[1]);
-        kvr_cuda_codec_decode(NULL, &pool.codec, 1, exact, begin, &damaged);
-        assert_int_equal(damaged, !fine);
-        told += damaged;
+        kvr_cuda_codec_decode(NULL, &pool.codec, 1, exact, begin, damaged);
+        assert_int_equal(*damaged, !fine);
+        told += *damaged;
         bytes[at] ^= 0x51;
-        free(exact);
+        free(exact), free(begin), free(damaged);
     }
     no_fault();
     assert_true(told > size / 4);
