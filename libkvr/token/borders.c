@@ -5,23 +5,40 @@ static bool continues(uint8_t byte)
     return (byte & 0xc0) == 0x80;
 }
 
-/* Up to four bytes and their number as one word. */
-static uint64_t packed(const uint8_t *bytes, size_t length)
+/* Up to four bytes, the first the highest, and their number as one word. */
+static inline uint64_t packed(uint32_t bytes, size_t length)
 {
-    uint64_t word = length;
-
-    for (size_t i = 0; i < length; i++)
-        word = word << 8 | bytes[i];
-    return word;
+    return (uint64_t)length << 8 * length | bytes;
 }
 
-static uint32_t bit_of(uint64_t left, uint64_t right)
+/* What the character before a border and the one after it bring to the bit of both. */
+static inline uint64_t left_part(uint32_t bytes, size_t length)
 {
-    uint64_t h = left * UINT64_C(0x9e3779b97f4a7c15) + right * UINT64_C(0xc2b2ae3d27d4eb4f);
+    return packed(bytes, length) * UINT64_C(0x9e3779b97f4a7c15);
+}
+
+static inline uint64_t right_part(uint32_t bytes, size_t length)
+{
+    return packed(bytes, length) * UINT64_C(0xc2b2ae3d27d4eb4f);
+}
+
+static inline uint32_t bit_of(uint64_t left, uint64_t right)
+{
+    uint64_t h = left + right;
 
     h ^= h >> 31;
     h *= UINT64_C(0xd6e8feb86659fd93);
     return (uint32_t)(h >> 32);
+}
+
+/* `length` bytes, at most four, as a number, the first the highest. */
+static inline uint32_t number_of(const uint8_t *bytes, size_t length)
+{
+    uint32_t number = 0;
+
+    for (size_t i = 0; i < length; i++)
+        number = number << 8 | bytes[i];
+    return number;
 }
 
 /* Bytes before `at` back to where the character starts, four at most; *whole: it starts there. */
@@ -57,7 +74,9 @@ void kvr_borders_add(
         if (!is_border(token, at))
             continue;
         size_t left = left_length(token, at, &whole), right = right_length(token, at, length);
-        uint32_t bit = bit_of(packed(token + at - left, left), packed(token + at, right)) & mask;
+        uint32_t bit = bit_of(left_part(number_of(token + at - left, left), left),
+                           right_part(number_of(token + at, right), right)) &
+                       mask;
         bits[bit / 64] |= UINT64_C(1) << bit % 64;
         if (!whole)
             partial_left[token[at - 1]] |= (uint8_t)(1 << left);
@@ -74,12 +93,16 @@ bool kvr_border_is_safe(
     size_t left = left_length(text, at, &whole), right = right_length(text, at, length);
     /* a token has the whole character before the border, or the end of it where it starts within */
     unsigned lefts = (v->partial_left[text[at - 1]] & ((1u << left) - 1)) | 1u << left;
+    uint32_t before = number_of(text + at - left, left), after = number_of(text + at, right);
+    uint64_t rights[5];
+    for (size_t r = 1; r <= right; r++)
+        rights[r] = right_part(after >> 8 * (right - r), r);
     for (size_t l = 1; l <= left; l++) {
         if (!(lefts >> l & 1))
             continue;
-        uint64_t before = packed(text + at - l, l);
+        uint64_t part = left_part(l == 4 ? before : before & ((UINT32_C(1) << 8 * l) - 1), l);
         for (size_t r = 1; r <= right; r++) {
-            uint32_t bit = bit_of(before, packed(text + at, r)) & v->border_mask;
+            uint32_t bit = bit_of(part, rights[r]) & v->border_mask;
             if (v->borders[bit / 64] >> bit % 64 & 1)
                 return false;
         }
