@@ -233,10 +233,23 @@ static void make_keys(struct kvr_piece_cache *cache, const uint8_t *text, size_t
     }
 }
 
+/* Whether a piece is merged as a whole: longer ones may be cut, where characters beyond ASCII
+ * meet. */
+static bool is_short(const uint8_t *piece, size_t length)
+{
+    uint64_t words[4];
+
+    if (length <= KVR_SHORT_BYTES || length > KVR_SHORT_SYMBOLS)
+        return length <= KVR_SHORT_BYTES;
+    memcpy(words, piece, 16);
+    memcpy(words + 2, piece + length - 16, 16);
+    return !((words[0] | words[1] | words[2] | words[3]) & UINT64_C(0x8080808080808080));
+}
+
 /* What the cache has for each key; for what it lacks the next place to look is asked for. Returns
  * how many short pieces these are. */
 static size_t look_up(const struct kvr_vocabulary *v, struct kvr_piece_cache *cache,
-    struct key *keys, size_t batch, struct key **missing)
+    const uint8_t *text, struct key *keys, size_t batch, struct key **missing)
 {
     size_t count = 0;
 
@@ -251,7 +264,7 @@ static size_t look_up(const struct kvr_vocabulary *v, struct kvr_piece_cache *ca
             __builtin_prefetch(second_line_of(cache, key));
             __builtin_prefetch(&v->words[(uint32_t)key->hash & v->word_mask]);
             missing[count] = key;
-            count += key->length <= KVR_SHORT_BYTES;
+            count += is_short(text + key->start, key->length);
         } else if (!key->found.met) {
             line[second].found.met = 1;
         }
@@ -263,7 +276,7 @@ static size_t look_up(const struct kvr_vocabulary *v, struct kvr_piece_cache *ca
 static void merge_group(const struct kvr_vocabulary *v, struct kvr_piece_cache *cache,
     const uint8_t *text, struct kvr_short_merge *merges, struct key **group, size_t count)
 {
-    uint32_t ids[KVR_SHORT_BYTES];
+    uint32_t ids[KVR_SHORT_SYMBOLS];
 
     kvr_short_merge_run(v, merges, count);
     for (size_t i = 0; i < count; i++) {
@@ -349,7 +362,7 @@ void kvr_encode_pieces(const struct kvr_vocabulary *v, struct kvr_piece_cache *c
     for (size_t done = 0; done < count && !ids->failed;) {
         size_t batch = count - done < BATCH ? count - done : BATCH;
         make_keys(cache, text, length, start, ends + done, batch, keys);
-        size_t lacking = look_up(v, cache, keys, batch, missing);
+        size_t lacking = look_up(v, cache, text, keys, batch, missing);
         if (lacking && short_merges)
             find_missing(v, cache, text, missing, lacking);
         done += batch;
