@@ -1,8 +1,8 @@
 #include "token/piece_cache.h"
 #include "token/borders.h"
 
-#define BATCH 256
-#define GROUP 16 /* pieces merged side by side */
+#define BATCH 512
+#define GROUP 32 /* pieces merged side by side */
 
 _Static_assert(sizeof(struct kvr_piece_entry) == 32, "two entries make a cache line");
 
