@@ -40,7 +40,7 @@ manual_blocks() {
     for page in "$REPO"/man/*.scd; do
         awk -v base="blocks/$(basename "$page" .scd)" '
             /^```$/ { inside = !inside; fresh = inside; next }
-            inside && fresh { fresh = 0; runs = /^(\$ |kvr|mkfifo|jq|cat|echo|parallel|cc )/; n += runs }
+            inside && fresh { fresh = 0; runs = /^(\$ |kvr|mkfifo|jq|cat|echo|for|parallel|cc )/; n += runs }
             inside && runs { gsub(/\\\\/, "\\"); print > (base "-" n) }' "$page"
     done
 }
