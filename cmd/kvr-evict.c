@@ -96,7 +96,7 @@ static const struct kvr_option answer_options[] = {
     {0, "advise", KVR_OPTION_FLAG, AT(advise), NULL,
         "what to pin, the admission rule and the size, with what each gains on this trace", NULL,
         NULL},
-    {0, "threads", KVR_OPTION_COUNT, AT(threads), "N", "of --sweep and --advise; 0: one a core",
+    {'j', "threads", KVR_OPTION_COUNT, AT(threads), "N", "of --sweep and --advise; 0: one a core",
         "0", NULL},
     {0},
 };

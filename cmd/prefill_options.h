@@ -39,7 +39,7 @@ static const struct kvr_option run_options[] = {
         "how much of a prompt is cached: line (cache, match or route.matched say it), own (what "
         "this program's cache of hash_ids holds), none, or auto: line where it says so, else own",
         "auto", "auto|line|own|none"},
-    {0, "threads", KVR_OPTION_COUNT, AT(threads), "N",
+    {'j', "threads", KVR_OPTION_COUNT, AT(threads), "N",
         "threads of the cpu backend; 0: as many as there are processors", "0", NULL},
     {0, "tp", KVR_OPTION_COUNT, AT(gpus), "GPUS",
         "with cuda, shares the model out among so many GPUs (tensor parallel, over NCCL)", "1",

@@ -25,11 +25,11 @@ teardown() {
     for block in "${blocks[@]}"; do
         cat "$block"
         timeout 60 bash "$block" >"$block.out"
-        [ -s "$block.out" ] || [ -s simulated.ndjson ]
+        [ -s "$block.out" ] || [ -s simulated.jsonl ]
     done
     grep -q '"candidates"' block-*.sh.out
     grep -q knee block-*.sh.out
-    [ "$(wc -l <simulated.ndjson)" -ge 1000 ]
+    [ "$(wc -l <simulated.jsonl)" -ge 1000 ]
     [ -s report.html ] && [ -s kvr.prom ]
     grep -q '^ok .* cached prefix' block-*.sh.out
 }

@@ -48,11 +48,17 @@ teardown() {
 @test "bad options" {
     run kvr-smoke
     assert_failure 2
-    for bad in '-n x' '-n 0' '-n 1.5' '-r .' '-r x' '-r 1.2.3'; do
+    for bad in '-n x' '-n 0' '-n 1.5' '-nx' '--ratio .' '--ratio=x' '--ratio 1.2.3' '--nosuch' '-m x'; do
         # shellcheck disable=SC2086
         run kvr-smoke $bad http://127.0.0.1:1
         assert_failure 2
     done
-    run kvr-smoke -h
+    run kvr-smoke --model
+    assert_failure 2
+    assert_line "kvr-smoke: --model needs a value"
+    run kvr-smoke --help
     assert_success
+    assert_output "$(kvr-smoke -h)"
+    run kvr help
+    assert_output --regexp 'smoke +find out in thirty seconds'
 }
