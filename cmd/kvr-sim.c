@@ -412,7 +412,6 @@ static enum kvr_status simulate(struct setup *setup, struct kvr_error *error)
         .events = settings->events,
         .cache_events = settings->cache_events,
         .pace = {.rate = settings->rate, .closed = settings->closed},
-        .slo = {settings->routing.slo_ttft_ms, settings->routing.slo_tbt_ms, settings->slo_gap_ms},
     };
 
     enum kvr_status status =
@@ -479,6 +478,7 @@ static enum kvr_status study(struct setup *setup, struct kvr_error *error)
         .out = &tool->out.buffer,
     };
 
+    setup->reader.tell_turns = true;
     enum kvr_status status = join_workers(setup, join_trace, &setup->trace, error);
     if (status == KVR_OK)
         status = each_line(setup, take_study, error);

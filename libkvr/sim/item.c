@@ -67,6 +67,8 @@ static enum kvr_status follow(struct kvr_sim_reader *reader, const struct kvr_li
 
     *conversation = 0;
     *continues = false;
+    if (!reader->derive_sessions && !reader->tell_turns)
+        return KVR_OK;
     enum kvr_status status = kvr_match_read(reader->matcher, line, &request, error);
     if (status != KVR_OK || !request.blocks.count)
         return status;
@@ -151,6 +153,8 @@ static enum kvr_status classify(struct kvr_sim_reader *reader, const struct kvr_
     double number;
     bool inserted;
 
+    if (!reader->tell_turns)
+        return KVR_OK;
     if (kvr_value_double(turn, &number)) {
         *continuation = number > 1;
         return KVR_OK;

@@ -31,9 +31,11 @@ struct kvr_sim_item {
 };
 
 struct kvr_sim_reader {
-    uint32_t block_tokens;          /* for lines without block_size */
-    uint64_t default_output;        /* tokens, for lines without output_length */
-    bool derive_sessions;           /* add `session` from the block ids to lines without one */
+    uint32_t block_tokens;   /* for lines without block_size */
+    uint64_t default_output; /* tokens, for lines without output_length */
+    bool derive_sessions;    /* add `session` from the block ids to lines without one */
+    bool tell_turns; /* fill in item->continuation; as with derive_sessions, every block and session
+                        of the trace is remembered for it */
     struct kvr_expression *session; /* --session; or NULL */
     /* private */
     struct kvr_matcher *matcher;

@@ -16,23 +16,12 @@ struct kvr_stage {
     struct kvr_child *child;
     struct kvr_line answer;
     struct kvr_sim_item *inside; /* submitted and not finished */
-    struct kvr_sim_report report;
     struct kvr_sim_pace pace;
     struct kvr_sim_spaces spaces;
     struct kvr_buffer text, event, scratch; /* event: of caches, told from inside the cluster */
     enum kvr_status failure;
     struct kvr_error error;
 };
-
-struct kvr_sim_report *kvr_stage_report(struct kvr_stage *stage)
-{
-    return &stage->report;
-}
-
-const struct kvr_sim *kvr_stage_sim(const struct kvr_stage *stage)
-{
-    return stage->sim;
-}
 
 /* Takes event lines to the pipeline and, where asked for, to the output. */
 static enum kvr_status send_text(
@@ -196,9 +185,9 @@ static enum kvr_status stage_finished(
     struct kvr_stage *stage = context;
     struct kvr_sim_item *item = (struct kvr_sim_item *)request;
     struct kvr_buffer *out = &stage->out->buffer;
-    enum kvr_status status = kvr_sim_report_add(&stage->report, request, item->continuation, error);
+    enum kvr_status status = KVR_OK;
 
-    if (status == KVR_OK && request->result.status != KVR_SIM_REJECTED) {
+    if (request->result.status != KVR_SIM_REJECTED) {
         kvr_sim_tell_done(stage->sim, item, now_ms, &stage->text);
         status = send_event(stage, true, error);
         if (stage->desk)
@@ -327,7 +316,6 @@ enum kvr_status kvr_stage_create(const struct kvr_stage_options *options,
     stage->reader = reader;
     stage->out = out;
     stage->pace = options->pace;
-    kvr_sim_report_init(&stage->report, options->slo);
     enum kvr_status status = kvr_line_init(&stage->answer, error);
     if (status == KVR_OK)
         status = kvr_sim_create(options->sim, &calls, &stage->sim, error);
@@ -354,7 +342,6 @@ void kvr_stage_destroy(struct kvr_stage *stage)
     kvr_desk_destroy(stage->desk);
     if (stage->answer.structure)
         kvr_line_release(&stage->answer);
-    kvr_sim_report_release(&stage->report);
     kvr_sim_spaces_release(&stage->spaces);
     kvr_buffer_release(&stage->text);
     kvr_buffer_release(&stage->event);

@@ -10,7 +10,6 @@
 #define KVR_SIM_STAGE_H
 
 #include "line/writer.h"
-#include "sim/report.h"
 #include "sim/study.h"
 
 struct kvr_stage;
@@ -23,7 +22,6 @@ struct kvr_stage_options {
     bool events;                         /* write done, load, stored, removed, cleared lines too */
     bool cache_events; /* tell who decides of the caches' stored, removed and cleared events */
     struct kvr_sim_pace pace;
-    struct kvr_sim_slo slo;
 };
 
 /* The reader, the writer and what the options point to must outlive the stage. */
@@ -45,8 +43,5 @@ enum kvr_status kvr_stage_line(
 
 /* After the last line: everything ends, and so does the pipeline. */
 enum kvr_status kvr_stage_end(struct kvr_stage *stage, struct kvr_error *error);
-
-struct kvr_sim_report *kvr_stage_report(struct kvr_stage *stage);
-const struct kvr_sim *kvr_stage_sim(const struct kvr_stage *stage);
 
 #endif
