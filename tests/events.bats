@@ -294,7 +294,7 @@ back_and_forth() {
     seq 10000 | jq -nc '{event: "stored", worker: "w0", hash_ids: [inputs], block_size: 512}' >line
     seq 100000 200000 | jq -nc '{event: "removed", worker: "w0", hash_ids: [inputs]}' >>line
     timeout 60 kvr-events -q line --publish "$pub" --wait 1 --linger 300ms &
-    timeout 60 kvr-events --native --idle 800ms --record frames --max-message 2MiB "w0=$pub" >live 2>err
+    timeout 60 kvr-events --native --idle "$quiet" --record frames --max-message 2MiB "w0=$pub" >live 2>err
     wait $!
     assert_equal "$(jq -c 'select(.event == "stored") | .hash_ids[]' live | md5sum)" "$(seq 10000 | md5sum)"
     assert grep -q '100001 removed blocks not known before' err
@@ -321,7 +321,7 @@ state() {
     from_file cut | state >b
     timeout 60 kvr-events -q --replay whole --publish "$pub" --wait 1 --linger 2s &
     timeout 60 kvr-events -q --replay cut --publish "$replay" --wait 1 --linger 2s &
-    timeout 60 kvr-events -q --idle 1500ms --record frames "w0=$pub" "w0=$replay" >live
+    timeout 60 kvr-events -q --idle "$quiet" --record frames "w0=$pub" "w0=$replay" >live
     wait
     assert_equal "$(jq -r 'select(.event == "cleared") | .reason' live)" join
     jq -s -c 'add | group_by(.key) | map({key: .[0].key, value: (map(.value) | add)})' a b >both
@@ -399,16 +399,20 @@ engine_cache() {
 
 @test "publishers that connect to it and say who they are: each pod is a worker" {
     need_shared events
-    local port=$((20000 + RANDOM % 12000)) pod
-    timeout 60 kvr-events -q --idle 2s --record frames "tcp://*:$port" >live &
-    PYTHONPATH=$REPO/tests timeout 30 python3 "$REPO/tests/pod_publisher.py" "$port" "$stream" \
+    local port=$((20000 + RANDOM % 12000)) pod wanted reader
+    wanted=$((3 * $(from_file "$stream" | wc -l)))
+    kvr-events -q --record frames "tcp://*:$port" >live &
+    reader=$!
+    PYTHONPATH=$REPO/tests timeout 60 python3 "$REPO/tests/pod_publisher.py" "$port" "$stream" \
         kv@10.0.0.1:8000@m kv@pod-b@m other
-    wait $!
+    for _ in $(seq 100); do [ "$(wc -l <live)" -ge "$wanted" ] && break || sleep 0.1; done
+    kill -INT $reader
+    wait $reader || true
     for pod in 10.0.0.1:8000 pod-b w0; do
         run diff <(from_file "w0=$stream" | sed "s/\"w0\"/\"$pod\"/") <(grep "\"$pod\"" live)
         assert_success
     done
-    assert_equal "$(wc -l <live)" "$((3 * $(from_file "$stream" | wc -l)))"
+    assert_equal "$(wc -l <live)" "$wanted"
     # The record tells them apart as well; whoever names the source has one worker.
     run diff live <(from_file frames)
     assert_success

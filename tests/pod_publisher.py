@@ -15,12 +15,14 @@ def frame(body, more):
 
 peers = []
 for topic in sys.argv[3:]:
-    for _ in range(100):
+    for _ in range(400):
         try:
             peer = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
             break
         except OSError:
             time.sleep(0.05)
+    else:
+        sys.exit("nobody listens")
     peer.sendall(b"\xff" + 8 * b"\0" + b"\x7f\x03\0" + b"NULL".ljust(20, b"\0") + 32 * b"\0")
     got = b""
     while len(got) < 64:
