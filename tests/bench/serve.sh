@@ -3,7 +3,8 @@
 # routers of PyPI, HAProxy and nginx as plain proxies. The router on core 0, four mock workers and the
 # load (wrk) on core 1. One line of JSON a router and round; processor time is the router's and its
 # children's. Needs wrk; haproxy, nginx and the routers (a virtual environment under build/) where they
-# can be had.   SECONDS_EACH=4 ROUNDS=2 SIZE=1024 tests/bench/serve.sh [NAME...]
+# can be had. Prompts are words of random letters, the worst that a vocabulary can meet, or pieces of a
+# file (TEXT).   SECONDS_EACH=4 ROUNDS=2 SIZE=1024 TEXT=FILE tests/bench/serve.sh [NAME...]
 set -u
 cd "$(dirname "$0")/../.." || exit 3
 . tests/bench/lib.sh
@@ -28,7 +29,12 @@ trap finish EXIT
 cat >"$work/bodies.lua" <<'LUA'
 local size, pool, groups, n, bodies = tonumber(os.getenv("SIZE")), 1000, 16, 0, {}
 math.randomseed(7)
+local corpus = os.getenv("TEXT") and io.open(os.getenv("TEXT")):read("*a"):gsub('[%c"\\\128-\255]', " ")
 local function text(length)
+  if corpus then
+    local at = math.random(1, #corpus - length)
+    return string.sub(corpus, at, at + length - 1)
+  end
   local words, at = {}, 0
   while at < length do
     local word = {}
@@ -47,7 +53,13 @@ init = function()
       shared[1 + i % groups] .. text(size / 2) .. '"}]}')
   end
 end
-request = function() n = n % pool + 1; return bodies[n] end
+local unique = os.getenv("UNIQUE")
+request = function()
+  n = n % pool + 1
+  if not unique then return bodies[n] end
+  return wrk.format("POST", "/v1/chat/completions", {["Content-Type"] = "application/json"},
+    '{"model":"mock","max_tokens":1,"stream":false,"messages":[{"role":"user","content":"' .. text(size) .. '"}]}')
+end
 done = function(summary, latency)
   io.write(string.format("%d %d %d %d %d", summary.requests, summary.requests / summary.duration * 1e6,
     latency:percentile(50), latency:percentile(99), summary.errors.status + summary.errors.connect +
@@ -129,9 +141,13 @@ for ((round = 1; round <= rounds; round++)); do
         read -r n rps _ _ bad <<<"$(load 32 "$seconds" "$to")"
         after=$(ticks $pid)
         read -r _ _ p50 p99 bad1 <<<"$(load 1 "$seconds" "$to")"
-        printf '{"router":"%s","round":%d,"bytes":%d,"cpu_us":%.1f,"requests_per_s":%d,"p50_us":%d,"p99_us":%d,"rss_kib":%d,"failed":%d}\n' \
+        # prompts that no one has sent before: what each adds to the router's memory
+        held=$(rss $pid)
+        read -r new _ _ _ _ <<<"$(UNIQUE=1 load 8 "$seconds" "$to")"
+        grown=$(awk "BEGIN {printf \"%d\", ($(rss $pid) - $held) * 1024 / ($new ? $new : 1)}")
+        printf '{"router":"%s","round":%d,"bytes":%d,"cpu_us":%.1f,"requests_per_s":%d,"p50_us":%d,"p99_us":%d,"rss_kib":%d,"growth_bytes_per_prompt":%d,"failed":%d}\n' \
             "$name" "$round" "$SIZE" "$(awk "BEGIN {print ($after - $before) * 1e6 / $(getconf CLK_TCK) / ($n ? $n : 1)}")" \
-            "$rps" "$p50" "$p99" "$(rss $pid)" "$((bad + bad1))" | tee -a "$work/runs"
+            "$rps" "$p50" "$p99" "$held" "$grown" "$((bad + bad1))" | tee -a "$work/runs"
         kill "$pid"
         wait "$pid" 2>/dev/null
     done
