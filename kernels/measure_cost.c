@@ -115,13 +115,16 @@ enum kvr_status kvr_measure_cost(
 
     if (tokens < 64 || tokens > UINT32_MAX / 2)
         return kvr_error_set(error, KVR_BAD_USAGE, "a calibration takes at least 64 tokens");
-    enum kvr_status status = take_samples(bench, tokens, &samples, error);
+    /* What can be refused comes before what takes minutes. */
+    enum kvr_status status = KVR_OK;
+    if (bench->directory)
+        status = kvr_measure_disk(bench->directory, &write_rate, &read_rate, error);
+    if (status == KVR_OK)
+        status = take_samples(bench, tokens, &samples, error);
     if (status == KVR_OK)
         status = bench->backend->copy_rates(bench->runner, &rates, error);
     if (status == KVR_OK)
         status = kvr_measure_kv_copy(bench, &kv_out, &kv_in, error);
-    if (status == KVR_OK && bench->directory)
-        status = kvr_measure_disk(bench->directory, &write_rate, &read_rate, error);
     if (status != KVR_OK)
         return status;
     fit(&samples, &cost, &prefill_error, &decode_error);
