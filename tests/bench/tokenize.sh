@@ -12,7 +12,7 @@ corpus=$shared/corpus/mixed_a.ndjson.gz
 folder=build/bench/tokenize
 mkdir -p "$folder"
 [ $# -gt 0 ] || set -- cl100k_base o200k_base qwen3 deepseek_v3 mistral_v0_1
-if [ ! -x build/venv/bin/python ]; then
+if ! build/venv/bin/python -c 'import tiktoken' 2>/dev/null; then
     python3 -m venv build/venv
     build/venv/bin/pip install -q tiktoken tokenizers fastokens gigatoken splintr-rs || true
 fi
