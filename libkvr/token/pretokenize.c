@@ -215,8 +215,9 @@ static void put_stretch(struct kvr_pieces *out, enum kvr_behaviour behaviour, bo
     *last_was_match = match;
 }
 
+/* *first: the piece starts where the input does; false after what stood there is removed. */
 static enum kvr_status split_piece(const struct kvr_tokenizer *t, const struct kvr_step *step,
-    const char *text, size_t length, struct kvr_pieces *out, struct kvr_error *error)
+    const char *text, size_t length, bool *first, struct kvr_pieces *out, struct kvr_error *error)
 {
     enum kvr_behaviour behaviour = (enum kvr_behaviour)step->a;
     bool inverted = step->b & 1, found, last_was_match = true;
@@ -229,11 +230,15 @@ static enum kvr_status split_piece(const struct kvr_tokenizer *t, const struct k
             return status;
         if (!found)
             break;
+        if (!at && behaviour == KVR_SPLIT_REMOVED && (inverted ? start > 0 : !start && stop > 0))
+            *first = false;
         if (start > at)
             put_stretch(out, behaviour, inverted, text + at, start - at, &last_was_match);
         put_stretch(out, behaviour, !inverted, text + start, stop - start, &last_was_match);
         at = last_stop = stop;
     }
+    if (!at && behaviour == KVR_SPLIT_REMOVED && inverted)
+        *first = false;
     if (length > at)
         put_stretch(out, behaviour, inverted, text + at, length - at, &last_was_match);
     close_piece(out);
@@ -276,21 +281,21 @@ static void metaspace_piece(const struct kvr_tokenizer *t, const struct kvr_step
 }
 
 static enum kvr_status pretokenize_piece(const struct kvr_tokenizer *t, const struct kvr_step *step,
-    const char *text, size_t length, bool first, struct kvr_pieces *out, struct kvr_error *error)
+    const char *text, size_t length, bool *first, struct kvr_pieces *out, struct kvr_error *error)
 {
     switch (step->kind) {
     case KVR_PRETOKENIZE_SCAN:
         scan_piece((enum kvr_scan)step->a, text, length, out);
         return KVR_OK;
     case KVR_PRETOKENIZE_SPLIT:
-        return split_piece(t, step, text, length, out, error);
+        return split_piece(t, step, text, length, first, out, error);
     case KVR_PRETOKENIZE_PREFIX:
         if (text[0] != ' ')
             kvr_buffer_append_byte(&out->text, ' ');
         put(out, text, length, true);
         return KVR_OK;
     case KVR_PRETOKENIZE_METASPACE:
-        metaspace_piece(t, step, text, length, first, out);
+        metaspace_piece(t, step, text, length, *first, out);
         return KVR_OK;
     case KVR_PRETOKENIZE_TO_ALPHABET:
         kvr_bytes_to_alphabet(text, length, &out->text);
@@ -317,8 +322,10 @@ enum kvr_status kvr_pretokenize(const struct kvr_tokenizer *tokenizer, struct kv
         spare->count = 0;
         for (size_t k = 0; k < pieces->count; k++) {
             size_t end = pieces->ends[k];
-            enum kvr_status status = pretokenize_piece(tokenizer, &steps[i],
-                pieces->text.data + start, end - start, at_start && k == 0, spare, error);
+            bool first = at_start && k == 0;
+            enum kvr_status status = pretokenize_piece(
+                tokenizer, &steps[i], pieces->text.data + start, end - start, &first, spare, error);
+            at_start = at_start && (k || first);
             if (status)
                 return status;
             start = end;
