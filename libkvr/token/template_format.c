@@ -1,30 +1,15 @@
 /*
- * Python's two ways to format: "..." % values and "...".format(values).
- *
- * Both end in the same place: a converted text with sign, prefix and digits apart, padded to a
- * width.
+ * "...".format(values), and what it shares with "..." % values (template_percent.c): a converted
+ * text with sign, prefix and digits apart, padded to a width.
  */
-#include "token/template_internal.h"
+#include "token/template_format.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-struct spec {
-    uint32_t fill;
-    char align; /* '<' '>' '^' '=' or 0 */
-    char sign;  /* '+' '-' ' ' or 0 */
-    char group; /* ',' '_' or 0 */
-    char type;  /* 0: none given */
-    bool alternate;
-    int64_t width;
-    int64_t precision; /* -1: none */
-};
-
-enum { WIDTH_LIMIT = 1 << 24 };
-
-static void pad(struct builder *builder, const struct spec *spec, char align, const char *prefix,
+void kvr_spec_pad(struct builder *builder, const struct spec *spec, char align, const char *prefix,
     struct text *body)
 {
     struct run *run = builder->run;
@@ -65,7 +50,7 @@ static const char *sign_of(const struct spec *spec, bool negative)
     return negative ? "-" : spec->sign == '+' ? "+" : spec->sign == ' ' ? " " : "";
 }
 
-static void add_integer(struct builder *builder, const struct spec *spec, struct value value)
+void kvr_spec_integer(struct builder *builder, const struct spec *spec, struct value value)
 {
     struct run *run = builder->run;
     bool negative = kvr_jinja_less(run, value, kvr_integer(0), OP_LT);
@@ -103,10 +88,10 @@ static void add_integer(struct builder *builder, const struct spec *spec, struct
                            : kvr_text_copy(run, digits, strlen(digits));
     }
     snprintf(prefix, sizeof prefix, "%s%s", sign_of(spec, negative), base);
-    pad(builder, spec, spec->align ? spec->align : '>', prefix, body);
+    kvr_spec_pad(builder, spec, spec->align ? spec->align : '>', prefix, body);
 }
 
-static void add_float(struct builder *builder, const struct spec *spec, double real)
+void kvr_spec_float(struct builder *builder, const struct spec *spec, double real)
 {
     struct run *run = builder->run;
     bool negative = signbit(real) && !isnan(real);
@@ -145,17 +130,17 @@ static void add_float(struct builder *builder, const struct spec *spec, double r
     }
     body = spec->group ? group_digits(run, digits, spec->group)
                        : kvr_text_copy(run, digits, strlen(digits));
-    pad(builder, spec, spec->align ? spec->align : '>', sign_of(spec, negative), body);
+    kvr_spec_pad(builder, spec, spec->align ? spec->align : '>', sign_of(spec, negative), body);
 }
 
-static void add_text(struct builder *builder, const struct spec *spec, struct text *text)
+void kvr_spec_text(struct builder *builder, const struct spec *spec, struct text *text)
 {
     if (spec->precision >= 0 && (size_t)spec->precision < kvr_text_points(text))
         text = kvr_text_cut(builder->run, text, 0, kvr_text_offset(text, (size_t)spec->precision));
-    pad(builder, spec, spec->align ? spec->align : '<', "", text);
+    kvr_spec_pad(builder, spec, spec->align ? spec->align : '<', "", text);
 }
 
-static struct text *ascii_repr(struct run *run, struct value value)
+struct text *kvr_spec_ascii(struct run *run, struct value value)
 {
     const struct text *repr = kvr_jinja_repr(run, value);
     struct builder builder;
@@ -177,213 +162,6 @@ static struct text *ascii_repr(struct run *run, struct value value)
     }
     return kvr_builder_end(&builder);
 }
-
-/* ---- % ---- */
-
-struct percent {
-    struct run *run;
-    struct builder builder;
-    struct value arguments;
-    const struct list *tuple; /* NULL: one value */
-    size_t used;
-};
-
-static struct value next_argument(struct percent *state)
-{
-    size_t count = state->tuple ? state->tuple->count : 1;
-    if (state->used >= count)
-        kvr_run_raise(state->run, "TypeError", "not enough arguments for format string");
-    return state->tuple ? state->tuple->items[state->used++] : (state->used++, state->arguments);
-}
-
-/* A number from the format at *at, or from the arguments for '*'; -1 where there is none. */
-static int64_t percent_number(struct percent *state, const struct text *format, size_t *at)
-{
-    int64_t number = 0;
-    size_t start = *at;
-    if (*at < format->length && format->data[*at] == '*') {
-        struct value value = next_argument(state);
-        ++*at;
-        if (value.type != VALUE_INTEGER && value.type != VALUE_BOOL)
-            kvr_run_raise(state->run, "TypeError", "* wants int");
-        return kvr_jinja_need_integer(state->run, value);
-    }
-    for (; *at < format->length && format->data[*at] >= '0' && format->data[*at] <= '9'; ++*at)
-        if (number < WIDTH_LIMIT * 10)
-            number = number * 10 + (format->data[*at] - '0');
-    return *at == start ? -1 : number;
-}
-
-static void percent_item(struct percent *state, struct spec *spec, char type, struct value value)
-{
-    struct run *run = state->run;
-    struct builder *builder = &state->builder;
-    double real;
-    spec->type = type;
-    switch (type) {
-    case 's':
-    case 'r':
-    case 'a':
-        spec->fill = ' ';
-        spec->align = spec->align == '<' ? '<' : '>';
-        add_text(builder, spec,
-            type == 's'   ? kvr_jinja_string(run, value)
-            : type == 'r' ? kvr_jinja_repr(run, value)
-                          : ascii_repr(run, value));
-        return;
-    case 'd':
-    case 'i':
-    case 'u':
-    case 'x':
-    case 'X':
-    case 'o':
-        if (value.type == VALUE_UNDEFINED && strchr("diu", type))
-            kvr_run_undefined(run, value.undefined);
-        if (value.type == VALUE_FLOAT && strchr("diu", type)) {
-            char digits[400];
-            if (isnan(value.real) || isinf(value.real))
-                kvr_run_raise(run, isnan(value.real) ? "ValueError" : "OverflowError",
-                    "cannot convert float to integer");
-            value = kvr_integer_from_digits(
-                run, digits, (size_t)sprintf(digits, "%.0f", trunc(value.real)));
-        }
-        if (value.type != VALUE_INTEGER && value.type != VALUE_BOOL && value.type != VALUE_BIG)
-            kvr_run_raise(run, "TypeError", "%%%c format: a real number is required, not %s", type,
-                kvr_jinja_type_name(value));
-        spec->type = strchr("diu", type) ? 'd' : type;
-        if (spec->precision > 0)
-            kvr_run_unsupported(run, "a precision for integers");
-        spec->precision = -1;
-        add_integer(builder, spec, value);
-        return;
-    case 'e':
-    case 'E':
-    case 'f':
-    case 'F':
-    case 'g':
-    case 'G':
-        if (value.type == VALUE_UNDEFINED)
-            kvr_run_undefined(run, value.undefined);
-        if (!kvr_jinja_as_float(value, &real))
-            kvr_run_raise(
-                run, "TypeError", "must be real number, not %s", kvr_jinja_type_name(value));
-        add_float(builder, spec, real);
-        return;
-    case 'c':
-        if (value.type == VALUE_TEXT && kvr_text_points(value.text) == 1) {
-            spec->align = spec->align == '<' ? '<' : '>';
-            spec->fill = ' ';
-            pad(builder, spec, spec->align, "", value.text);
-            return;
-        }
-        if (value.type == VALUE_INTEGER && value.integer >= 0 && value.integer < 0x110000) {
-            kvr_builder_add_point(builder, (uint32_t)value.integer);
-            return;
-        }
-        kvr_run_raise(run, "TypeError", "%%c requires int or char");
-    default:
-        kvr_run_raise(run, "ValueError", "unsupported format character '%c'", type);
-    }
-}
-
-static void percent_directive(struct percent *state, const struct text *format, size_t *at)
-{
-    struct run *run = state->run;
-    struct spec spec = {.fill = ' ', .precision = -1};
-    struct value value = kvr_missing();
-    bool zero = false;
-    char type;
-    if (*at < format->length && format->data[*at] == '(') {
-        size_t start = ++*at;
-        unsigned depth = 1;
-        while (*at < format->length) {
-            depth += format->data[*at] == '(';
-            depth -= format->data[*at] == ')';
-            if (!depth)
-                break;
-            ++*at;
-        }
-        if (*at >= format->length)
-            kvr_run_raise(run, "ValueError", "incomplete format key");
-        if (state->arguments.type != VALUE_DICT)
-            kvr_run_raise(run, "TypeError", "format requires a mapping");
-        {
-            struct text *key = kvr_text_cut(run, format, start, (*at)++);
-            const struct value *found = kvr_dict_find_text(state->arguments.dict, key);
-            if (!found)
-                kvr_run_raise(run, "KeyError", "%s", kvr_run_show(run, kvr_text_value(key)));
-            value = *found;
-        }
-    }
-    for (; *at < format->length && strchr("-+ #0", format->data[*at]) && format->data[*at]; ++*at) {
-        char flag = format->data[*at];
-        if (flag == '-')
-            spec.align = '<';
-        else if (flag == '0')
-            zero = true;
-        else if (flag == '#')
-            spec.alternate = true;
-        else if (flag == '+' || !spec.sign)
-            spec.sign = flag;
-    }
-    spec.width = percent_number(state, format, at);
-    if (spec.width < -1) {
-        spec.align = '<';
-        spec.width = -spec.width;
-    }
-    if (*at < format->length && format->data[*at] == '.') {
-        ++*at;
-        spec.precision = percent_number(state, format, at);
-        if (spec.precision < 0)
-            spec.precision = 0;
-    }
-    while (*at < format->length && strchr("hlL", format->data[*at]) && format->data[*at])
-        ++*at;
-    if (*at >= format->length)
-        kvr_run_raise(run, "ValueError", "incomplete format");
-    type = format->data[(*at)++];
-    if (type == '%') {
-        kvr_builder_add_byte(&state->builder, '%');
-        return;
-    }
-    if (zero && spec.align != '<') {
-        spec.align = '=';
-        spec.fill = '0';
-    }
-    if (!kvr_given(value))
-        value = next_argument(state);
-    percent_item(state, &spec, type, value);
-}
-
-struct text *kvr_text_percent(struct run *run, struct text *format, struct value arguments)
-{
-    struct percent state = {.run = run, .arguments = arguments};
-    struct text *made;
-    size_t at = 0;
-    if (arguments.type == VALUE_TUPLE)
-        state.tuple = arguments.list;
-    if (format->markup)
-        kvr_run_unsupported(run, "formatting with a safe string");
-    kvr_builder_start(&state.builder, run, format->length + 64);
-    while (at < format->length) {
-        const char *next = memchr(format->data + at, '%', format->length - at);
-        size_t stop = next ? (size_t)(next - format->data) : format->length;
-        kvr_builder_add(&state.builder, format->data + at, stop - at);
-        at = stop;
-        if (next) {
-            at++;
-            percent_directive(&state, format, &at);
-        }
-    }
-    if (state.used < (state.tuple ? state.tuple->count : 1) && arguments.type != VALUE_DICT &&
-        arguments.type != VALUE_LIST && arguments.type != VALUE_UNDEFINED &&
-        arguments.type != VALUE_RANGE)
-        kvr_run_raise(run, "TypeError", "not all arguments converted during string formatting");
-    made = kvr_builder_end(&state.builder);
-    return kvr_text_from(made, format);
-}
-
-/* ---- str.format ---- */
 
 static bool all_digits(const struct text *text)
 {
@@ -462,14 +240,14 @@ static void add_formatted(struct builder *builder, struct value value, const str
                 run, "ValueError", "Unknown format code '%c' for object of type 'str'", spec.type);
         if (spec.sign || spec.alternate || spec.align == '=' || spec.group)
             kvr_run_raise(run, "ValueError", "format specifier not allowed for strings");
-        add_text(builder, &spec, value.text);
+        kvr_spec_text(builder, &spec, value.text);
         return;
     }
     kvr_jinja_as_float(value, &real);
     if (value.type == VALUE_FLOAT || (spec.type && strchr("eEfFgG%", spec.type))) {
         if (spec.type == 'n')
             kvr_run_unsupported(run, "format code 'n'");
-        add_float(builder, &spec, real);
+        kvr_spec_float(builder, &spec, real);
         return;
     }
     if (spec.precision >= 0)
@@ -483,7 +261,7 @@ static void add_formatted(struct builder *builder, struct value value, const str
     if (spec.type && !strchr("bdoxX", spec.type))
         kvr_run_raise(
             run, "ValueError", "Unknown format code '%c' for object of type 'int'", spec.type);
-    add_integer(builder, &spec, value);
+    kvr_spec_integer(builder, &spec, value);
 }
 
 struct formatting {
@@ -614,7 +392,7 @@ static struct text *format_text(struct run *run, struct formatting *state, struc
         else if (conversion == 'r')
             value = kvr_text_value(kvr_jinja_repr(run, value));
         else if (conversion == 'a')
-            value = kvr_text_value(ascii_repr(run, value));
+            value = kvr_text_value(kvr_spec_ascii(run, value));
         else if (conversion)
             kvr_run_raise(run, "ValueError", "Unknown conversion specifier");
         add_formatted(&builder, value, spec);
