@@ -149,7 +149,7 @@ end() {
 @test "a calibration is a cost file that others take, and says how well it fits" {
     kvr-prefill "${tiny[@]}" --calibrate -n 256 --repeats 1 --disk . >cost.json
     run jq -e '.prefill.token_ms > 0 and .kv_bytes_per_token == 1536
-        and (.description | .prefill_fit_error < 5 and .decode_fit_error > 0 and (.decode | length) == 8 and ([.decode[].sequences] | unique) == [1,4,16] and .disk_read_gb_per_s > 0 and (.prefill | length) == 9)' cost.json
+        and (.description | .prefill_fit_error < 5 and .decode_fit_error > 0 and (.decode | length) == 8 and ([.decode[].sequences] | unique) == [1,4,16] and .disk_read_gb_per_s > 0 and .memory_copy_gb_per_s > 0 and .kv_to_host_gb_per_s > 0 and .kv_from_host_gb_per_s > 0 and (.prefill | length) == 9)' cost.json
     assert_success
     run kvr-route --cost cost.json -w 2 <<<'{"input_length":1000}'
     assert_success
