@@ -9,7 +9,7 @@
 
 #include <stdlib.h>
 
-#define BATCH 512
+#define BATCH 1024
 
 enum kvr_status kvr_encoder_new(
     struct kvr_encoder **encoder, const struct kvr_tokenizer *tokenizer, struct kvr_error *error)

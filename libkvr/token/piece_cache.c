@@ -1,7 +1,7 @@
 #include "token/piece_cache.h"
 #include "token/borders.h"
 
-#define BATCH 512
+#define BATCH 1024
 #define GROUP 32 /* pieces merged side by side */
 
 _Static_assert(sizeof(struct kvr_piece_entry) == 32, "two entries make a cache line");
