@@ -130,27 +130,29 @@ run_blocks() {
         echo $! >>"$BATS_TEST_TMPDIR/pids"
         wait_for 'grep -q "listening on port" said'
         port=$(sed -n 's/.*listening on port //p' said | head -n 1)
-        for _ in 1 2; do
+        # the second time, or where a slow machine missed the decision's time, a later one
+        for asked in $(seq 20); do
             curl -s -o answer -D heads -d '{"model":"m","messages":[{"role":"user","content":"A question that is long enough to fill a block or two of sixteen tokens, and is asked twice."}]}' \
                 "http://127.0.0.1:$port/v1/chat/completions"
+            grep -qi '^x-kvr-reason: cache-match' heads && break
         done
         grep -qi '^x-kvr-reason: cache-match' heads
         kill %%
-        wait_for '[ "$(wc -l <access.jsonl)" = 2 ]'
+        wait_for '[ "$(wc -l <access.jsonl)" = $asked ]'
     done
     [ -s smoked ] && [ -s access.jsonl ]
     # the audit: what two workers publish, heard and compared
     head -n 50 ../access.jsonl | jq -c '.route.worker = "w\(input_line_number % 2)"' >access.jsonl
     for worker in w0 w1; do
         jq -c "select(.route.worker == \"$worker\")" access.jsonl | kvr-evict -c 1M --events >"$worker.events"
-        kvr-events --publish "ipc://$PWD/$worker" --wait 1 --linger 3s "$worker.events" 2>/dev/null 3>&- &
+        kvr-events --publish "ipc://$PWD/$worker" --wait 1 --linger 20s "$worker.events" 2>/dev/null 3>&- &
         echo $! >>"$BATS_TEST_TMPDIR/pids"
     done
     block=$(grep -l audit kvr.7-*)
-    sed -i "s#w0=tcp://[^ ]*#w0=ipc://$PWD/w0#; s#w1=tcp://[^ ]*#w1=ipc://$PWD/w1#; s/-m events access.jsonl/-m events in/; s/kvr-events /kvr-events --native --idle 2s /" "$block"
+    sed -i "s#w0=tcp://[^ ]*#w0=ipc://$PWD/w0#; s#w1=tcp://[^ ]*#w1=ipc://$PWD/w1#; s/-m events access.jsonl/-m events in/; s/kvr-events /kvr-events --native --idle 6s /" "$block"
     mkfifo in
-    timeout 30 bash -c 'sleep 4; cat access.jsonl >in' 3>&- & # the workers are heard before the first request
-    timeout 60 bash "$block" 2>said 3>&- || { cat said; return 1; }
+    timeout 60 bash -c 'sleep 4; cat access.jsonl >in' 3>&- & # the workers are heard before the first request
+    timeout 120 bash "$block" 2>said 3>&- || { cat said; return 1; }
     assert_equal "$(jq -c 'select(.event == "audit") | [(.requests > 20), (.workers | length)]' audited.jsonl)" '[true,2]'
 }
 
@@ -170,5 +172,5 @@ run_blocks() {
     while IFS=: read -r page name; do
         [ -e "$REPO/man/$name.scd" ] || missing+="$(basename "$page") names $name"$'\n'
     done < <(grep -oE '\*kvr[a-z-]*\*\([0-9]\)' "$REPO"/man/*.scd | sed -E 's/\*(kvr[a-z-]*)\*\(([0-9])\)/\1.\2/' | sort -u)
-    [ -z "$missing" ] || skip "${missing//$'\n'/; }"
+    assert_equal "$missing" ""
 }
