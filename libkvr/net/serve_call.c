@@ -106,223 +106,23 @@ void call_free(struct call *call)
 
 /* ---- the end ---- */
 
-static void write_log(struct call *call, unsigned status, double now_ms, const char *failure)
-{
-    struct kvr_serve *serve = call->serve;
-    struct kvr_buffer *out = &serve->log.buffer;
-
-    if (!serve->logs || !call->line.length)
-        return;
-    kvr_buffer_append(out, call->line.data, call->line.length);
-    if (serve->options.log_prompts && call->request.length > call->content_at + 1)
-        kvr_buffer_append(out, call->request.data + call->content_at,
-            call->request.length - call->content_at - 1);
-    kvr_line_add(out, "response");
-    kvr_answer_write(&call->answer, status, call->begun_ms, now_ms,
-        call->chosen ? call->chosen->name : NULL, out);
-    if (call->tries > 1) {
-        kvr_buffer_append_text(out, ",\"attempts\":");
-        kvr_buffer_append_u64(out, call->tries);
-    }
-    if (failure) {
-        kvr_buffer_append_text(out, ",\"error\":\"");
-        kvr_buffer_append_text(out, failure);
-        kvr_buffer_append_byte(out, '"');
-    }
-    kvr_buffer_append_text(out, "}}");
-    kvr_writer_line_done(&serve->log);
-}
-
-/* The decision's side counts the request no more. */
-static void tell_done(struct call *call, unsigned status, double now_ms)
-{
-    struct kvr_serve *serve = call->serve;
-    struct kvr_buffer *out = &serve->done;
-
-    if (!call->told)
-        return;
-    call->told = false;
-    kvr_buffer_clear(out);
-    kvr_buffer_append_text(out, "{\"event\":\"done\",\"id\":\"");
-    kvr_buffer_append(out, call->id.data, call->id.length);
-    kvr_buffer_append_byte(out, '"');
-    if (call->chosen) {
-        kvr_buffer_append_text(out, ",\"worker\":");
-        kvr_json_write_string(out, call->chosen->name, strlen(call->chosen->name));
-    }
-    kvr_buffer_append_text(out, ",\"response\":");
-    kvr_answer_write(&call->answer, status, call->begun_ms, now_ms, NULL, out);
-    kvr_buffer_append_text(out, "}}");
-    if (out->failed)
-        return;
-    if (serve->pipeline)
-        kvr_pipe_mention(serve->pipeline, out->data, out->length);
-    else
-        fleet_tell_line(serve, out->data, out->length);
-}
-
-static void count(struct call *call, unsigned status, double now_ms)
-{
-    struct kvr_serve *serve = call->serve;
-
-    if (!call->reason[0])
-        return; /* asked of the front end itself, or refused */
-    struct kvr_gauge_row *row =
-        kvr_gauges_row(&serve->gauges, call->chosen ? call->chosen->name : "", call->reason);
-
-    if (!row)
-        return;
-    row->by_class[status / 100 < 6 ? status / 100 : 0]++;
-    if (!call->generates)
-        return;
-    kvr_histogram_add(&row->e2e_s, (now_ms - call->begun_ms) / 1e3, 0.001);
-    kvr_histogram_add(&row->ttft_s, (call->answer.first_ms - call->begun_ms) / 1e3, 0.001);
-    row->matched_tokens += call->verdict.matched;
-    row->input_tokens += call->answer.prompt_tokens > 0 ? (uint64_t)call->answer.prompt_tokens
-                                                        : call->verdict.input_tokens;
-    row->cached_tokens += call->answer.cached_tokens > 0 ? (uint64_t)call->answer.cached_tokens : 0;
-}
-
-/* Everything that is to be noted about a call that is over. failure: NULL where it was answered. */
-static void note_end(struct call *call, unsigned status, const char *failure)
-{
-    double now_ms = kvr_clock_ms();
-
-    write_log(call, status, now_ms, failure);
-    tell_done(call, status, now_ms);
-    count(call, status, now_ms);
-}
-
 void call_client_gone(struct call *call)
 {
     call->guest = NULL;
     call->serve->gauges.client_gone++;
     /* 499 is what nginx writes for it, and what people look for. */
-    note_end(call, 499, "client gone");
+    call_note_end(call, 499, "client gone");
     call_free(call);
 }
 
-/* The answer is whole in the guest's buffer. */
-static void end_call(struct call *call, unsigned status, bool keeps)
+void call_end(struct call *call, unsigned status, bool keeps)
 {
     struct guest *guest = call->guest;
 
-    note_end(call, status, NULL);
+    call_note_end(call, status, NULL);
     call->guest = NULL;
     call_free(call);
     guest_call_ended(guest, keeps);
-}
-
-/* ---- answers of our own ---- */
-
-const char *http_reason(unsigned status)
-{
-    switch (status) {
-    case 200:
-        return "OK";
-    case 400:
-        return "Bad Request";
-    case 401:
-        return "Unauthorized";
-    case 403:
-        return "Forbidden";
-    case 404:
-        return "Not Found";
-    case 405:
-        return "Method Not Allowed";
-    case 408:
-        return "Request Timeout";
-    case 413:
-        return "Content Too Large";
-    case 415:
-        return "Unsupported Media Type";
-    case 429:
-        return "Too Many Requests";
-    case 431:
-        return "Request Header Fields Too Large";
-    case 501:
-        return "Not Implemented";
-    case 502:
-        return "Bad Gateway";
-    case 503:
-        return "Service Unavailable";
-    case 504:
-        return "Gateway Timeout";
-    case 505:
-        return "HTTP Version Not Supported";
-    default:
-        return status < 400 ? "OK" : "Error";
-    }
-}
-
-static void write_common(struct call *call, struct kvr_buffer *out)
-{
-    if (call->id.length) {
-        struct kvr_text given = kvr_http_header(&call->head, "x-request-id");
-        kvr_buffer_append_text(out, "x-request-id: ");
-        if (given.length)
-            kvr_buffer_append(out, given.text, given.length);
-        else
-            kvr_buffer_append(out, call->id.data, call->id.length);
-        kvr_buffer_append_text(out, "\r\n");
-    }
-    if (call->chosen) {
-        kvr_buffer_append_text(out, "x-kvr-worker: ");
-        for (const char *at = call->chosen->name; *at; at++) /* a name may be any text */
-            kvr_buffer_append_byte(out, (unsigned char)*at < ' ' || *at == 0x7f ? '?' : *at);
-        kvr_buffer_append_text(out, "\r\n");
-    }
-    if (call->reason[0]) {
-        kvr_buffer_append_text(out, "x-kvr-reason: ");
-        kvr_buffer_append_text(out, call->reason);
-        kvr_buffer_append_text(out, "\r\n");
-    }
-    if (call->guest->closing)
-        kvr_buffer_append_text(out, "Connection: close\r\n");
-    else if (call->head.minor == 0)
-        kvr_buffer_append_text(out, "Connection: keep-alive\r\n");
-}
-
-void call_answer(struct call *call, unsigned status, const char *type, const char *extra,
-    const char *body, size_t length)
-{
-    struct kvr_buffer *out = &call->guest->out;
-    bool to_head = call->head.method.length && kvr_text_is(call->head.method, "HEAD");
-
-    kvr_buffer_append_format(out, "HTTP/1.1 %u %s\r\nContent-Type: %s\r\nContent-Length: %zu\r\n%s",
-        status, http_reason(status), type, length, extra);
-    write_common(call, out);
-    kvr_buffer_append_text(out, "\r\n");
-    if (!to_head)
-        kvr_buffer_append(out, body, length);
-    end_call(call, status, !call->guest->closing);
-}
-
-void call_refuse(struct call *call, unsigned status, const char *why)
-{
-    struct kvr_serve *serve = call->serve;
-    struct kvr_buffer body = {0};
-    char extra[128] = "";
-
-    if (status == 503)
-        serve->gauges.unavailable++;
-    if (status == 429)
-        serve->gauges.rejected++;
-    if (status == 429 || status == 503) {
-        double after_s = ceil(call->verdict.retry_after_ms / 1000);
-        snprintf(extra, sizeof extra, "Retry-After: %.0f\r\n",
-            !(after_s >= 1)  ? 1
-            : after_s > 3600 ? 3600
-                             : after_s);
-    } else if (status == 401) {
-        snprintf(extra, sizeof extra, "WWW-Authenticate: Bearer\r\n");
-    }
-    kvr_buffer_append_text(&body, "{\"error\":{\"message\":");
-    kvr_json_write_string(&body, why, strlen(why));
-    kvr_buffer_append_format(&body, ",\"type\":\"%s\",\"code\":%u}}\n",
-        status < 500 ? "invalid_request_error" : "server_error", status);
-    call_answer(call, status, "application/json", extra, body.data ? body.data : "", body.length);
-    kvr_buffer_release(&body);
 }
 
 /* ---- to the worker ---- */
@@ -653,7 +453,7 @@ static void headed(struct kvr_exchange *exchange)
     } else if (!bodiless) {
         call->guest->closing = true;
     }
-    write_common(call, out);
+    call_write_common(call, out);
     kvr_buffer_append_text(out, "\r\n");
     call->head_sent = true;
     call->counts_answer = call->generates && head->status == 200;
@@ -696,7 +496,7 @@ static void ended(struct kvr_exchange *exchange)
         kvr_buffer_append_text(&call->guest->out, "0\r\n\r\n");
     if (call->counts_answer)
         kvr_answer_end(&call->answer, call->serve->reactor.now_ms);
-    end_call(call, exchange->head.status, !call->guest->closing);
+    call_end(call, exchange->head.status, !call->guest->closing);
 }
 
 static void failed(struct kvr_exchange *exchange, enum kvr_exchange_failure failure)
@@ -707,7 +507,7 @@ static void failed(struct kvr_exchange *exchange, enum kvr_exchange_failure fail
 
     if (call->head_sent) {
         /* The client must see that the answer is not whole: no last chunk, a length not reached. */
-        note_end(call, exchange->head.status, "broken by worker");
+        call_note_end(call, exchange->head.status, "broken by worker");
         call->guest = NULL;
         guest->call = NULL;
         call_free(call);

@@ -151,14 +151,23 @@ void call_destroy(struct call *call);
 /* Its body is whole. */
 void call_begin(struct call *call);
 void call_client_gone(struct call *call);
-/* Answers with an error of our own. */
-void call_refuse(struct call *call, unsigned status, const char *why);
-void call_answer(struct call *call, unsigned status, const char *type, const char *extra,
-    const char *body, size_t length);
 void call_decided(struct call *call, const struct kvr_verdict *verdict);
 /* No decision came: the least loaded worker takes it. */
 void call_fallback(struct call *call);
+/* The answer is whole in the guest's buffer. */
+void call_end(struct call *call, unsigned status, bool keeps);
+
+/* serve_reply.c: answers of our own. The first is an error. */
+void call_refuse(struct call *call, unsigned status, const char *why);
+void call_answer(struct call *call, unsigned status, const char *type, const char *extra,
+    const char *body, size_t length);
+/* Appends the headers that every answer has: id, worker, reason, connection. */
+void call_write_common(struct call *call, struct kvr_buffer *out);
 const char *http_reason(unsigned status);
+
+/* serve_note.c: everything that is to be noted about a call that is over. failure: NULL where it
+ * was answered. */
+void call_note_end(struct call *call, unsigned status, const char *failure);
 
 /* serve_request.c: bodies to request lines */
 enum request_kind {
