@@ -102,10 +102,9 @@ ask_each() {
 }
 
 @test "a signal from the terminal ends a whole pipeline, in mid-line, and what came out is whole" {
-    mkfifo in
+    mkfifo in loop
     # a terminal's Ctrl-C goes to the whole process group
     setsid bash -c 'trap : INT; kvr-match -w 2 --loop loop in | kvr-route | tee loop | kvr-evict -c 1M >out; echo "${PIPESTATUS[@]}" >codes' 3>&- &
-    mkfifo loop
     local group=$!
     exec 7>in
     printf '{"id":1,"input_length":9,"hash_ids":[1]}\n{"id":2,"inp' >&7
