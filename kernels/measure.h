@@ -33,8 +33,8 @@ double kvr_measure_copy(void);
 enum kvr_status kvr_measure_disk(const char *directory, double *write_bytes_per_s,
     double *read_bytes_per_s, struct kvr_error *error);
 
-/* Bytes a second of the first pages of the pool, up to 64 MiB, out to the host's memory and in
- * again, as they are; KVR_NO_MEMORY, or what the backend says. */
+/* Bytes a second of the first pages of the pool, up to 64 MiB, out to the host's memory (that
+ * is not pinned) and in again, as they are; KVR_NO_MEMORY, or what the backend says. */
 enum kvr_status kvr_measure_kv_copy(
     const struct kvr_bench *bench, double *to_host, double *from_host, struct kvr_error *error);
 

@@ -80,6 +80,8 @@ $(BUILD)/host/bench_gpu: $(CUDA_HOST_OBJECTS) $(BUILD)/host/tests/gpu/bench_gpu.
 	$(call say,link,$@)$(CXX) -o $@ $^ $(LDFLAGS) -lm
 unit-tests: $(BUILD)/host/bench_gpu
 
+-include $(wildcard $(BUILD)/gpu/tests/unit/*.d) $(BUILD)/host/tests/gpu/bench_gpu.cu.d
+
 check-gpu: all cuda $(GPU_TESTS) $(BUILD)/gpu/bench_gpu
 	@BUILD='$(BUILD)' NVCC='$(NVCC)' tests/gpu/check
 
