@@ -295,12 +295,13 @@ requests() {
     check() {
         local signal pid code i
         for signal in TERM INT; do
-            rm -f in out && mkfifo in
+            rm -f in out pid && mkfifo in
             # job control, or INT would be ignored in the background
             bash -mc '"$@" in >out & echo $! >pid; wait $!; echo $? >code' _ "${tool[@]}" 3>&- &
             exec 7>in
             printf '{"id":1,"input_length":9,"prompt":"x"}\n{"id":2' >&7
             for i in $(seq ${patience:-100}); do [ -s out ] && break; sleep 0.05; done
+            for i in $(seq 100); do [ -s pid ] && break; sleep 0.05; done
             kill -$signal "$(cat pid)"
             for i in $(seq 100); do [ -s code ] && break; sleep 0.05; done
             exec 7>&-
