@@ -2,7 +2,7 @@
 #include "kernels/cuda_operations.h"
 #include "kernels/device.cuh"
 
-enum { THREADS = 256, BLOCKS = 1024 };
+enum { THREADS = 256, BLOCKS = 1024, EACH = 16 }; /* EACH: numbers a thread, at least */
 
 /* The largest of all in scale[1], as bits: those of floats above 0 compare as integers do. */
 static __global__ void find_largest(float *scale, const uint16_t *x, size_t count)
@@ -55,7 +55,7 @@ static __global__ void shrink(uint8_t *out, float *scale, const uint16_t *x, siz
 
 void kvr_cuda_fp8(kvr_stream stream, uint8_t *out, float *scale, const uint16_t *x, size_t count)
 {
-    size_t blocks = (count + THREADS - 1) / THREADS;
+    size_t blocks = (count + THREADS * EACH - 1) / (THREADS * EACH);
     unsigned grid = static_cast<unsigned>(blocks < BLOCKS ? blocks : static_cast<size_t>(BLOCKS));
 
     if (count == 0 || cudaMemsetAsync(scale, 0, 2 * sizeof *scale, stream) != cudaSuccess)
