@@ -132,49 +132,72 @@ static enum kvr_status add_file(struct kvr_model_file *file, const char *path,
     return status;
 }
 
+/* The name of a file in the index' own folder. */
+static bool read_name(struct kvr_value value, struct kvr_buffer *name)
+{
+    kvr_buffer_clear(name);
+    return kvr_value_string(value, name) && kvr_buffer_text(name) && name->length > 0 &&
+           strlen(name->data) == name->length && !strchr(name->data, '/');
+}
+
+/* Names that were met, terminated. */
+struct names {
+    struct kvr_buffer *items;
+    size_t count, capacity;
+};
+
+/* Takes the name over unless it is there already. */
+static enum kvr_status add_name(
+    struct names *names, struct kvr_buffer *name, bool *is_new, struct kvr_error *error)
+{
+    *is_new = false;
+    for (size_t i = names->count; i-- > 0;)
+        if (strcmp(names->items[i].data, name->data) == 0)
+            return KVR_OK;
+    if (names->count == FILES_MOST)
+        return kvr_error_set(
+            error, KVR_BAD_INPUT, "the index names more than %d files", FILES_MOST);
+    struct kvr_buffer *items =
+        kvr_grow(names->items, &names->capacity, names->count + 1, sizeof *items);
+    if (!items)
+        return kvr_error_memory(error);
+    names->items = items;
+    items[names->count++] = *name;
+    *name = (struct kvr_buffer){0};
+    *is_new = true;
+    return KVR_OK;
+}
+
 /* The files that an index names, each once. */
 static enum kvr_status add_indexed(struct kvr_model_file *file, const char *path, bool is_folder,
     struct kvr_value index, struct kvr_structure *structure, struct kvr_error *error)
 {
-    struct kvr_value map = kvr_value_get(index, "weight_map");
-    struct kvr_cursor cursor = kvr_value_open(map);
-    struct kvr_buffer name = {0}, full = {0}, *seen = NULL;
-    size_t count = 0, capacity = 0;
+    struct kvr_value files = kvr_value_get(index, "weight_map");
+    struct kvr_cursor cursor = kvr_value_open(files);
+    struct kvr_buffer name = {0}, full = {0};
+    struct names names = {0};
     struct kvr_member member;
     enum kvr_status status = KVR_OK;
+    bool is_new = false;
 
-    if (map.type != KVR_OBJECT)
+    if (files.type != KVR_OBJECT)
         status = kvr_error_set(error, KVR_BAD_INPUT, "the index has no 'weight_map'");
     while (status == KVR_OK && kvr_next_member(&cursor, &member)) {
-        kvr_buffer_clear(&name);
-        bool is_text = kvr_value_string(member.value, &name) && kvr_buffer_text(&name);
-        if (!is_text || name.length == 0 || strlen(name.data) != name.length ||
-            strchr(name.data, '/')) {
+        if (!read_name(member.value, &name))
             status = kvr_error_set(
                 error, KVR_BAD_INPUT, "the index names a file that is not in its own folder");
-            break;
-        }
-        bool known = false;
-        for (size_t i = count; i-- > 0 && !known;)
-            known = strcmp(seen[i].data, name.data) == 0;
-        if (known)
+        else
+            status = add_name(&names, &name, &is_new, error);
+        if (status != KVR_OK || !is_new)
             continue;
-        struct kvr_buffer *grown = kvr_grow(seen, &capacity, count + 1, sizeof *seen);
-        if (!grown || count == FILES_MOST) {
-            status = kvr_error_set(error, KVR_BAD_INPUT, "the index names too many files");
-            seen = grown ? grown : seen;
-            break;
-        }
-        seen = grown;
-        seen[count++] = name;
-        name = (struct kvr_buffer){0};
-        status = beside(&full, path, is_folder, seen[count - 1].data, seen[count - 1].length)
+        const struct kvr_buffer *added = &names.items[names.count - 1];
+        status = beside(&full, path, is_folder, added->data, added->length)
                      ? add_file(file, full.data, structure, error)
                      : kvr_error_memory(error);
     }
-    for (size_t i = 0; i < count; i++)
-        kvr_buffer_release(&seen[i]);
-    free(seen);
+    for (size_t i = 0; i < names.count; i++)
+        kvr_buffer_release(&names.items[i]);
+    free(names.items);
     kvr_buffer_release(&name);
     kvr_buffer_release(&full);
     return status;
