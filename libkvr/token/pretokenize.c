@@ -10,6 +10,9 @@
 
 #include <stdlib.h>
 
+#define NORMALIZED_LIMIT                                                                           \
+    (1u << 30) /* replacements that lengthen a text again and again end there */
+
 void kvr_pieces_release(struct kvr_pieces *pieces)
 {
     kvr_buffer_release(&pieces->text);
@@ -78,6 +81,8 @@ static enum kvr_status replace_all(const struct kvr_tokenizer *t, const struct k
         kvr_buffer_append(out, in->data + at, start - at);
         kvr_buffer_append(out, t->vocabulary.text + step->other, step->other_length);
         at = last_stop = stop;
+        if (out->length > NORMALIZED_LIMIT)
+            return kvr_error_set(error, KVR_BAD_INPUT, "normalized text of more than 1 GiB");
     }
     kvr_buffer_append(out, in->data + at, in->length - at);
     return KVR_OK;
