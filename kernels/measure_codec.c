@@ -61,8 +61,15 @@ static double share(double difference, double size)
     return size > 0 ? sqrt(difference / size) : 0;
 }
 
+/* The codec takes numbers that are not finite for 0, and no error could be told of them. */
+static enum kvr_status not_finite(const char *what, struct kvr_error *error)
+{
+    return kvr_error_set(error, KVR_BAD_INPUT, "the %s are not finite numbers", what);
+}
+
 /* Keys and values of the prefix alone: what lies behind it in the last page is nobody's. */
-static void compare_kv(const struct trial *trial, struct kvr_codec_measure *measure)
+static enum kvr_status compare_kv(
+    const struct trial *trial, struct kvr_codec_measure *measure, struct kvr_error *error)
 {
     const struct kvr_shape *shape = trial->bench->shape;
     const uint32_t page_tokens = trial->bench->page_tokens;
@@ -84,9 +91,12 @@ static void compare_kv(const struct trial *trial, struct kvr_codec_measure *meas
             }
         }
     }
+    if (!isfinite(size[0]) || !isfinite(size[1]))
+        return not_finite("model's keys and values", error);
     measure->key_error = share(difference[0], size[0]);
     measure->value_error = share(difference[1], size[1]);
     measure->error = share(difference[0] + difference[1], size[0] + size[1]);
+    return KVR_OK;
 }
 
 static double log_total(const float *logits, size_t words, size_t *top)
@@ -105,8 +115,8 @@ static double log_total(const float *logits, size_t words, size_t *top)
 }
 
 /* One more token on both; sums up what differs. */
-static void compare_logits(
-    const struct trial *trial, struct kvr_codec_measure *measure, double *difference, double *size)
+static enum kvr_status compare_logits(const struct trial *trial, struct kvr_codec_measure *measure,
+    double *difference, double *size, struct kvr_error *error)
 {
     size_t words = trial->bench->shape->vocabulary, exact_top = 0, our_top = 0;
     double exact_total = log_total(trial->exact_logits, words, &exact_top);
@@ -118,8 +128,11 @@ static void compare_logits(
         *size += exact * exact;
         measure->divergence += exp(exact - exact_total) * (exact - exact_total - ours + our_total);
     }
+    if (!isfinite(exact_total) || !isfinite(our_total) || !isfinite(*difference))
+        return not_finite("logits", error);
     measure->same_top += exact_top == our_top;
     measure->compared++;
+    return KVR_OK;
 }
 
 static enum kvr_status run_trial(struct trial *trial, const struct kvr_codec_level *level,
@@ -138,13 +151,13 @@ static enum kvr_status run_trial(struct trial *trial, const struct kvr_codec_lev
         status = bench->backend->copy_pages(
             bench->runner, trial->ours, trial->pages, trial->our_kv, true, error);
     if (status == KVR_OK)
-        compare_kv(trial, measure);
+        status = compare_kv(trial, measure, error);
     for (uint32_t at = measure->prefix_tokens; status == KVR_OK && at < count; at++) {
         status = step(trial, trial->exact, at, 1, trial->exact_logits, error);
         if (status == KVR_OK)
             status = step(trial, trial->ours, at, 1, trial->our_logits, error);
         if (status == KVR_OK)
-            compare_logits(trial, measure, &difference, &size);
+            status = compare_logits(trial, measure, &difference, &size, error);
     }
     measure->logits_error = share(difference, size);
     measure->divergence /= measure->compared ? measure->compared : 1;

@@ -18,7 +18,8 @@ struct kvr_codec_measure {
 /*
  * Prefills all but the last few tokens of a prompt (a quarter of it, 16 at most), packs their KV,
  * unpacks it into other pages, compares the numbers, and computes the last tokens one at a time on
- * top of both. KVR_BAD_USAGE for less than 2 tokens, or a pool that does not hold them twice.
+ * top of both. KVR_BAD_USAGE for less than 2 tokens, or a pool that does not hold them twice;
+ * KVR_BAD_INPUT where the model computes numbers that are not finite.
  */
 enum kvr_status kvr_measure_codec(const struct kvr_bench *bench, const uint32_t *tokens,
     uint32_t count, const struct kvr_codec_level *level, struct kvr_codec_measure *measure,

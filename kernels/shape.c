@@ -31,8 +31,9 @@ enum kvr_status kvr_shape_find(
             *shape = &kvr_shapes[i];
             return KVR_OK;
         }
-        kvr_buffer_append_format(&names, "%s%s", i ? ", " : "", kvr_shapes[i].name);
     }
+    for (size_t i = 0; i < kvr_shape_count; i++)
+        kvr_buffer_append_format(&names, "%s%s", i ? ", " : "", kvr_shapes[i].name);
     const char *list = kvr_buffer_text(&names);
     kvr_error_set(error, KVR_BAD_USAGE, "no kernels for model '%s'; there are those of %s",
         kvr_printable(shown, sizeof shown, name, strlen(name)), list ? list : "the dense presets");

@@ -320,6 +320,24 @@ $line" >out
     assert_output --partial "architecture 'mamba'"
 }
 
+@test "--weights: a model that computes no numbers is said to, and not measured" {
+    python3 "$REPO/tests/model_files.py" . qwen3 BF16
+    python3 - <<'END'
+import struct
+data = bytearray(open("model.safetensors", "rb").read())
+first = 8 + struct.unpack("<Q", data[:8])[0]
+for at in range(first, len(data), 2):
+    data[at:at + 2] = b"\xc0\x7f" # not a number
+open("model.safetensors", "wb").write(data)
+END
+    run kvr-prefill --backend cpu --weights . --top 1 <<<'{"token_ids":[1,2,3]}'
+    assert_equal "$status" 1
+    assert_output --partial "stdin:1: the logits are not finite numbers"
+    run kvr-prefill --backend cpu --weights . --kv-codec medium -n 64 --repeats 1
+    assert_equal "$status" 1
+    assert_output --partial "the model's keys and values are not finite numbers"
+}
+
 # The peer is llama.cpp, from PyPI: KVR_REAL_WORKER=1 asks for it.
 @test "--weights: the next tokens are those of llama.cpp" {
     [ "${KVR_REAL_WORKER:-}" ] || skip "KVR_REAL_WORKER=1 asks for it"

@@ -1,9 +1,9 @@
 #include "net/kv_event_zmq.h"
 
 #include "base/grow.h"
+#include "net/listener.h"
 
 #include <endian.h>
-#include <errno.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -13,7 +13,7 @@ enum { STREAK = 32 }; /* messages of one guest before the next has its turn */
 struct kvr_kv_socket {
     struct kvr_zmtp *subscription, *replay; /* NULL where publishers connect to us */
     uint64_t connections;                   /* of the subscription that were told */
-    struct kvr_watch listener;
+    struct kvr_listener listener;
     struct kvr_reactor *reactor;
     struct kvr_zmtp_options guest; /* of those that connect to us */
     struct kvr_zmtp **guests;
@@ -23,15 +23,11 @@ struct kvr_kv_socket {
 static void on_guest(struct kvr_watch *watch, unsigned events)
 {
     struct kvr_kv_socket *socket =
-        (struct kvr_kv_socket *)((char *)watch - offsetof(struct kvr_kv_socket, listener));
+        (struct kvr_kv_socket *)((char *)watch - offsetof(struct kvr_kv_socket, listener.watch));
     int descriptor;
 
     (void)events;
-    while (
-        (descriptor = accept4(watch->descriptor, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC)) >= 0 ||
-        errno == EINTR) {
-        if (descriptor < 0)
-            continue;
+    while ((descriptor = kvr_listener_accept(&socket->listener, NULL, NULL)) >= 0) {
         struct kvr_zmtp **grown =
             kvr_grow(socket->guests, &socket->guest_room, socket->guest_count + 1, sizeof *grown);
         if (grown)
@@ -56,8 +52,9 @@ static enum kvr_status listen_for_guests(struct kvr_kv_socket *socket, struct kv
     if (status != KVR_OK)
         return status;
     socket->reactor = reactor;
-    socket->listener = (struct kvr_watch){descriptor, EPOLLIN, on_guest};
-    return kvr_reactor_add(reactor, &socket->listener) ? KVR_OK : kvr_error_memory(error);
+    return kvr_listener_open(&socket->listener, reactor, descriptor, on_guest)
+               ? KVR_OK
+               : kvr_error_memory(error);
 }
 
 /* The next message of any guest, each in its turn; those that left are let go. */
@@ -92,7 +89,7 @@ enum kvr_status kvr_kv_socket_open(struct kvr_kv_socket **socket, struct kvr_rea
     *socket = made;
     if (!made)
         return kvr_error_memory(error);
-    made->listener.descriptor = -1;
+    made->listener.watch.descriptor = -1;
     made->guest = each;
     bool listens = kvr_zmtp_is_listening_endpoint(options->endpoint);
     enum kvr_status status = listens ? listen_for_guests(made, reactor, options, error)
@@ -117,8 +114,7 @@ void kvr_kv_socket_close(struct kvr_kv_socket *socket)
     kvr_zmtp_close(socket->replay);
     for (size_t i = 0; i < socket->guest_count; i++)
         kvr_zmtp_close(socket->guests[i]);
-    if (socket->reactor)
-        kvr_reactor_close(socket->reactor, &socket->listener);
+    kvr_listener_close(&socket->listener);
     free(socket->guests);
     free(socket);
 }

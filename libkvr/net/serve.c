@@ -62,12 +62,11 @@ static enum kvr_status start_listening(struct kvr_serve *serve, struct kvr_error
     if (status != KVR_OK)
         return status;
     int descriptor = socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    serve->listener = (struct kvr_watch){descriptor, EPOLLIN, guest_accept};
+    bool opened = kvr_listener_open(&serve->listener, &serve->reactor, descriptor, guest_accept);
     setsockopt(descriptor, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
     setsockopt(descriptor, SOL_SOCKET, SO_REUSEPORT, &one, sizeof one);
-    bool listens = descriptor >= 0 && bind(descriptor, found->ai_addr, found->ai_addrlen) == 0 &&
-                   listen(descriptor, 4096) == 0 &&
-                   kvr_reactor_add(&serve->reactor, &serve->listener);
+    bool listens = opened && bind(descriptor, found->ai_addr, found->ai_addrlen) == 0 &&
+                   listen(descriptor, 4096) == 0;
     freeaddrinfo(found);
     if (!listens)
         return kvr_error_errno(error, KVR_IO, "cannot listen on %s", serve->options.listen);
@@ -188,7 +187,7 @@ enum kvr_status kvr_serve_create(
         return kvr_error_memory(error);
     serve->options = *options;
     serve->reactor.epoll = -1;
-    serve->listener.descriptor = -1;
+    serve->listener.watch.descriptor = -1;
     serve->log.descriptor = -1;
     enum kvr_status status = begin(serve, error);
     if (status != KVR_OK) {
@@ -205,7 +204,7 @@ void kvr_serve_destroy(struct kvr_serve *serve)
 
     if (!serve)
         return;
-    kvr_reactor_close(&serve->reactor, &serve->listener);
+    kvr_listener_close(&serve->listener);
     while (serve->guests)
         guest_drop(serve->guests);
     kvr_pipe_destroy(serve->pipeline);
@@ -294,7 +293,7 @@ void kvr_serve_drain(struct kvr_serve *serve)
     if (serve->draining)
         return;
     serve->draining = true;
-    kvr_reactor_close(&serve->reactor, &serve->listener);
+    kvr_listener_close(&serve->listener);
     for (struct guest *guest = serve->guests; guest; guest = next) {
         next = guest->next;
         if (!guest->call && !guest->in.length && guest->out_sent == guest->out.length)

@@ -370,7 +370,7 @@ static bool is_local(const struct sockaddr_storage *address)
 void guest_accept(struct kvr_watch *watch, unsigned events)
 {
     struct kvr_serve *serve =
-        (struct kvr_serve *)((char *)watch - offsetof(struct kvr_serve, listener));
+        (struct kvr_serve *)((char *)watch - offsetof(struct kvr_serve, listener.watch));
     static const char full[] = "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\n"
                                "Content-Length: 0\r\nConnection: close\r\n\r\n";
 
@@ -378,10 +378,10 @@ void guest_accept(struct kvr_watch *watch, unsigned events)
     for (int i = 0; i < ACCEPT_AT_ONCE; i++) {
         struct sockaddr_storage address = {0};
         socklen_t size = sizeof address;
-        int one = 1, descriptor = accept4(watch->descriptor, (struct sockaddr *)&address, &size,
-                         SOCK_NONBLOCK | SOCK_CLOEXEC);
+        int one = 1,
+            descriptor = kvr_listener_accept(&serve->listener, (struct sockaddr *)&address, &size);
         if (descriptor < 0)
-            return; /* also when descriptors have run out: they wait in the kernel's queue */
+            return;
         struct guest *guest =
             serve->guest_count < serve->options.max_connections ? calloc(1, sizeof *guest) : NULL;
         if (!guest) {

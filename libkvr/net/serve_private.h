@@ -7,6 +7,7 @@
 #include "line/input.h"
 #include "net/answer.h"
 #include "net/gauges.h"
+#include "net/listener.h"
 #include "net/pipeline.h"
 #include "net/serve.h"
 #include "net/upstream.h"
@@ -91,7 +92,7 @@ struct kvr_serve {
     struct kvr_serve_options options;
     struct kvr_reactor reactor;
     struct kvr_upstream upstream;
-    struct kvr_watch listener;
+    struct kvr_listener listener;
     struct kvr_timer health_timer, scrape_timer, merge_timer;
     unsigned port;
     bool draining;
