@@ -29,6 +29,8 @@ foreign_symbols() {
     for header in */*.h; do # each stands alone
         ${CC:-cc} -std=gnu11 -Wall -Werror -fsyntax-only -I. -xc - <<<"#include \"$header\""
     done
+    printf '#include "%s"\n' */*.h >"$BATS_TEST_TMPDIR/all.c" # and all of them together
+    ${CC:-cc} -std=gnu11 -Wall -Werror -fsyntax-only -I. "$BATS_TEST_TMPDIR/all.c"
     cd "$REPO"
     make -s uninstall prefix="$root"
     assert_equal "$(find "$root" -not -type d)" ""

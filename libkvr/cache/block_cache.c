@@ -109,7 +109,7 @@ static size_t insert_run(struct kvr_block_cache *cache, const struct kvr_admissi
 
     for (; at < asked->count; at++, position++) {
         uint64_t id = asked->ids[at];
-        uint32_t hash = kvr_block_hash(id), owner = cache->tags.tenant;
+        uint32_t hash = kvr_block_table_hash(id), owner = cache->tags.tenant;
         struct kvr_ranking *ranking = cache->rankings[owner];
         if (gate->rule->admits && !gate->rule->admits(gate, asked, at))
             break;
@@ -207,7 +207,7 @@ static enum kvr_status enter_plain(struct kvr_block_cache *cache,
         return kvr_error_memory(error);
     cache->hashes = hashes;
     for (size_t i = 0; i < asked->count; i++)
-        hashes[i] = kvr_block_hash(asked->ids[i]);
+        hashes[i] = kvr_block_table_hash(asked->ids[i]);
     for (size_t i = 0; i < asked->count; i++) {
         uint64_t id = asked->ids[i];
         if (i + PREFETCH_AHEAD < asked->count)

@@ -82,7 +82,7 @@ uint32_t kvr_store_sentinel(struct kvr_store *store);
 static inline uint32_t kvr_store_find(const struct kvr_store *store, uint64_t id)
 {
     return kvr_block_table_find(
-        &store->table, id, kvr_block_hash(id), &store->blocks[0].id, sizeof *store->blocks);
+        &store->table, id, kvr_block_table_hash(id), &store->blocks[0].id, sizeof *store->blocks);
 }
 
 static inline uint32_t kvr_store_find_hashed(
@@ -109,7 +109,7 @@ static inline uint32_t kvr_store_add(struct kvr_store *store, uint64_t id, uint3
 
 static inline void kvr_store_remove(struct kvr_store *store, uint32_t slot)
 {
-    kvr_block_table_remove(&store->table, kvr_block_hash(store->blocks[slot].id), slot);
+    kvr_block_table_remove(&store->table, kvr_block_table_hash(store->blocks[slot].id), slot);
     store->blocks[slot].newer = store->free;
     store->free = slot;
     store->resident--;

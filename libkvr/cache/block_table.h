@@ -43,7 +43,7 @@ struct kvr_block_table {
     uint32_t count; /* ids */
 };
 
-static inline uint32_t kvr_block_hash(uint64_t id)
+static inline uint32_t kvr_block_table_hash(uint64_t id)
 {
     unsigned __int128 wide = (unsigned __int128)(id ^ 0x2d358dccaa6c78a5u) * 0x8bb84b93962eacc9u;
     return (uint32_t)((uint64_t)wide >> 32) ^ (uint32_t)(uint64_t)(wide >> 64);

@@ -290,7 +290,7 @@ enum kvr_status kvr_curve_add(struct kvr_curve *curve, const uint64_t *ids, size
         return status;
     size_t length = count_hits(curve, ids, count, input_tokens, sampled);
     for (; length < count; length++) {
-        uint32_t hash = kvr_block_hash(ids[length]);
+        uint32_t hash = kvr_block_table_hash(ids[length]);
         if (kvr_store_find_hashed(store, ids[length], hash))
             break; /* elsewhere in the tree: such ids are no chain */
         uint32_t slot = kvr_store_add(store, ids[length], hash);

@@ -31,7 +31,7 @@ static void take_node(struct kvr_ghost *ghost, uint32_t node)
 {
     struct kvr_ghost_node *nodes = ghost->nodes;
 
-    kvr_block_table_remove(&ghost->table, kvr_block_hash(nodes[node].id), node);
+    kvr_block_table_remove(&ghost->table, kvr_block_table_hash(nodes[node].id), node);
     nodes[nodes[node].older].newer = nodes[node].newer;
     nodes[nodes[node].newer].older = nodes[node].older;
     nodes[node].newer = ghost->free;
@@ -64,14 +64,14 @@ void kvr_ghost_push(struct kvr_ghost *ghost, uint64_t id)
     nodes[node] = (struct kvr_ghost_node){id, newest, 0};
     nodes[newest].newer = node;
     nodes[0].older = node;
-    kvr_block_table_insert(&ghost->table, kvr_block_hash(id), node);
+    kvr_block_table_insert(&ghost->table, kvr_block_table_hash(id), node);
     ghost->count++;
 }
 
 bool kvr_ghost_take(struct kvr_ghost *ghost, uint64_t id)
 {
     uint32_t node = kvr_block_table_find(
-        &ghost->table, id, kvr_block_hash(id), &ghost->nodes[0].id, sizeof *ghost->nodes);
+        &ghost->table, id, kvr_block_table_hash(id), &ghost->nodes[0].id, sizeof *ghost->nodes);
 
     if (!node)
         return false;

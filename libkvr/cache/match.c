@@ -148,11 +148,6 @@ uint64_t kvr_matcher_learned(const struct kvr_matcher *matcher)
 
 /* ---- reading members ---- */
 
-static enum kvr_status wrong_type(const char *member, const char *kind, struct kvr_error *error)
-{
-    return kvr_error_set(error, KVR_BAD_INPUT, "member '%s' is not %s", member, kind);
-}
-
 /* The text of an optional string member; empty where it is missing. */
 static enum kvr_status read_text(const struct kvr_line *line, enum kvr_name name,
     struct kvr_buffer *scratch, struct kvr_text *text, struct kvr_error *error)
@@ -162,7 +157,7 @@ static enum kvr_status read_text(const struct kvr_line *line, enum kvr_name name
     *text = (struct kvr_text){NULL, 0};
     if (kvr_value_missing(value) || kvr_value_text(value, scratch, text))
         return KVR_OK;
-    return wrong_type(kvr_name_text(name), "a string", error);
+    return kvr_line_wrong_type(kvr_name_text(name), "a string", error);
 }
 
 /* Block size, namespace and ids of a request or event line. */
@@ -180,7 +175,7 @@ static enum kvr_status read_blocks(struct kvr_matcher *matcher, const struct kvr
     *has_blocks = !kvr_value_missing(ids);
     if (!kvr_value_missing(size) &&
         (!kvr_value_u64(size, &block_size) || !block_size || block_size > UINT32_MAX))
-        return wrong_type("block_size", "a whole number above 0", error);
+        return kvr_line_wrong_type("block_size", "a whole number above 0", error);
     if (!*has_blocks)
         return KVR_OK;
     status = read_text(line, KVR_NAME_MODEL, &matcher->model, &model, error);
@@ -196,7 +191,7 @@ static enum kvr_status read_blocks(struct kvr_matcher *matcher, const struct kvr
     matcher->ids = grown;
     count = kvr_value_u64s(ids, grown);
     if (count < 0 || count > UINT32_MAX)
-        return wrong_type("hash_ids", "an array of whole numbers", error);
+        return kvr_line_wrong_type("hash_ids", "an array of whole numbers", error);
     blocks->ids = grown;
     blocks->count = (size_t)count;
     blocks->block_size = (uint32_t)block_size;
@@ -218,7 +213,7 @@ static enum kvr_status read_time(struct kvr_matcher *matcher, const struct kvr_l
         return KVR_OK;
     if (!kvr_value_missing(value)) {
         if (!kvr_value_double(value, &number))
-            return wrong_type("timestamp", "a number", error);
+            return kvr_line_wrong_type("timestamp", "a number", error);
         matcher->has_time = true;
         kvr_stream_clock_follow(&matcher->clock, number);
     } else if (!matcher->has_time) {
@@ -240,13 +235,13 @@ enum kvr_status kvr_match_read(struct kvr_matcher *matcher, const struct kvr_lin
     memset(request, 0, sizeof *request);
     request->input_tokens = UINT64_MAX;
     if (!kvr_value_missing(input) && !kvr_value_u64(input, &request->input_tokens))
-        return wrong_type("input_length", "a whole number", error);
+        return kvr_line_wrong_type("input_length", "a whole number", error);
     status = read_time(matcher, line, &request->time_ms, error);
     if (status != KVR_OK)
         return status;
     if (!kvr_value_missing(route)) {
         if (route.type != KVR_OBJECT)
-            return wrong_type("route", "an object", error);
+            return kvr_line_wrong_type("route", "an object", error);
         worker = kvr_value_get(route, "worker");
         request->routed = worker.type != KVR_ABSENT;
         if (!kvr_value_missing(worker))
@@ -426,7 +421,7 @@ static enum kvr_status medium_of(
             return KVR_OK;
         }
     }
-    return wrong_type("medium", "gpu, cpu, disk or remote", error);
+    return kvr_line_wrong_type("medium", "gpu, cpu, disk or remote", error);
 }
 
 static enum kvr_status cache_event(struct kvr_matcher *matcher, const struct kvr_line *line,
@@ -457,7 +452,7 @@ static enum kvr_status cache_event(struct kvr_matcher *matcher, const struct kvr
     if (status != KVR_OK)
         return status;
     if (!has_blocks)
-        return wrong_type("hash_ids", "there", error);
+        return kvr_line_wrong_type("hash_ids", "there", error);
     if (removed)
         return kvr_index_removed(matcher->index, worker, medium, &blocks, error);
     matcher->learned++;

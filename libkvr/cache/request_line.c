@@ -20,11 +20,6 @@ void kvr_request_reader_release(struct kvr_request_reader *reader)
     memset(reader, 0, sizeof *reader);
 }
 
-static enum kvr_status wrong_type(enum kvr_name name, const char *kind, struct kvr_error *error)
-{
-    return kvr_error_set(error, KVR_BAD_INPUT, "member '%s' is not %s", kvr_name_text(name), kind);
-}
-
 static enum kvr_status read_u64(const struct kvr_line *line, enum kvr_name name, uint64_t most,
     uint64_t *number, bool *given, struct kvr_error *error)
 {
@@ -32,7 +27,7 @@ static enum kvr_status read_u64(const struct kvr_line *line, enum kvr_name name,
 
     *given = !kvr_value_missing(value);
     if (*given && (!kvr_value_u64(value, number) || *number > most))
-        return wrong_type(name, "a whole number in range", error);
+        return kvr_line_wrong_type(kvr_name_text(name), "a whole number in range", error);
     return KVR_OK;
 }
 
@@ -45,14 +40,14 @@ static enum kvr_status read_ids(const struct kvr_line *line, enum kvr_name name,
     if (kvr_value_missing(value))
         return KVR_OK;
     if (value.type != KVR_ARRAY)
-        return wrong_type(name, "an array of whole numbers", error);
+        return kvr_line_wrong_type(kvr_name_text(name), "an array of whole numbers", error);
     uint64_t *room = kvr_grow(*ids, size, kvr_value_u64s_room(value) + 1, sizeof *room);
     if (!room)
         return kvr_error_memory(error);
     *ids = room;
     ptrdiff_t read = kvr_value_u64s(value, room);
     if (read < 0)
-        return wrong_type(name, "an array of whole numbers", error);
+        return kvr_line_wrong_type(kvr_name_text(name), "an array of whole numbers", error);
     *count = (size_t)read;
     return KVR_OK;
 }
@@ -143,7 +138,7 @@ static enum kvr_status read_numbers(struct kvr_request_reader *reader, const str
     if (status != KVR_OK)
         return status;
     if (!block_tokens)
-        return wrong_type(KVR_NAME_BLOCK_SIZE, "a positive number", error);
+        return kvr_line_wrong_type(kvr_name_text(KVR_NAME_BLOCK_SIZE), "a positive number", error);
     request->block_tokens = (uint32_t)block_tokens;
     status = read_u64(line, KVR_NAME_INPUT_LENGTH, most, &request->input_tokens, &given, error);
     if (status != KVR_OK)
@@ -156,13 +151,13 @@ static enum kvr_status read_numbers(struct kvr_request_reader *reader, const str
     view->has_time = !kvr_value_missing(time);
     if (view->has_time &&
         (!kvr_value_double(time, &request->time_ms) || !isfinite(request->time_ms)))
-        return wrong_type(KVR_NAME_TIMESTAMP, "a number", error);
+        return kvr_line_wrong_type(kvr_name_text(KVR_NAME_TIMESTAMP), "a number", error);
     if (view->has_time)
         request->time_ms = kvr_stream_clock_follow(&reader->clock, request->time_ms);
     int64_t number = 0;
     if (!kvr_value_missing(priority) &&
         (!kvr_value_i64(priority, &number) || number < INT32_MIN || number > INT32_MAX))
-        return wrong_type(KVR_NAME_PRIORITY, "a whole number", error);
+        return kvr_line_wrong_type(kvr_name_text(KVR_NAME_PRIORITY), "a whole number", error);
     request->priority = (int32_t)number;
     return KVR_OK;
 }

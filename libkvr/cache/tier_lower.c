@@ -57,7 +57,7 @@ void kvr_tier_come_down(struct kvr_tiers *tiers, size_t number, uint64_t id)
     struct kvr_lower_tier *lower = &tiers->lowers[number];
     struct kvr_ranking *ranking = lower->ranking;
     struct kvr_store *store = &lower->store;
-    uint32_t hash = kvr_block_hash(id);
+    uint32_t hash = kvr_block_table_hash(id);
 
     if (kvr_store_find_hashed(store, id, hash) || !let_in(tiers, lower, id))
         return;

@@ -62,7 +62,7 @@ static size_t find_below(
     size_t at = from;
 
     for (; at < request->id_count; at++) {
-        uint32_t hash = kvr_block_hash(request->ids[at]);
+        uint32_t hash = kvr_block_table_hash(request->ids[at]);
         size_t tier = 0;
         while (tier < tiers->lower_count &&
                !kvr_store_find_hashed(&tiers->lowers[tier].store, request->ids[at], hash))

@@ -76,6 +76,11 @@ void kvr_line_release(struct kvr_line *line)
     memset(line, 0, sizeof *line);
 }
 
+enum kvr_status kvr_line_wrong_type(const char *member, const char *kind, struct kvr_error *error)
+{
+    return kvr_error_set(error, KVR_BAD_INPUT, "member '%s' is not %s", member, kind);
+}
+
 enum kvr_status kvr_line_parse(
     struct kvr_line *line, const struct kvr_source_line *source, struct kvr_error *error)
 {

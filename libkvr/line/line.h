@@ -37,6 +37,9 @@ static inline struct kvr_value kvr_line_get(const struct kvr_line *line, enum kv
     return slot ? line->members.items[slot - 1].value : absent;
 }
 
+/* KVR_BAD_INPUT, with the words that every tool has for it: member 'timestamp' is not a number. */
+enum kvr_status kvr_line_wrong_type(const char *member, const char *kind, struct kvr_error *error);
+
 /* The same for a name that is not in line/names.h; walks the members. */
 struct kvr_value kvr_line_find(const struct kvr_line *line, const char *name);
 

@@ -100,11 +100,11 @@ static void add_tokens(
 }
 
 static void fill_verdict(const struct kvr_decider *decider,
-    const struct kvr_route_decision *decision, struct kvr_verdict *verdict)
+    const struct kvr_route_decision *decision, struct kvr_decide_verdict *verdict)
 {
     const struct kvr_fleet *fleet = kvr_desk_fleet(decider->desk);
 
-    *verdict = (struct kvr_verdict){.matched = decision->matched,
+    *verdict = (struct kvr_decide_verdict){.matched = decision->matched,
         .retry_after_ms = decision->retry_after_ms,
         .rejected = decision->reason == KVR_ROUTE_REJECTED};
     snprintf(
@@ -114,7 +114,7 @@ static void fill_verdict(const struct kvr_decider *decider,
 }
 
 enum kvr_status kvr_decider_decide(struct kvr_decider *decider, const char *text, size_t length,
-    size_t content_at, struct kvr_buffer *line, struct kvr_verdict *verdict,
+    size_t content_at, struct kvr_buffer *line, struct kvr_decide_verdict *verdict,
     struct kvr_error *error)
 {
     struct kvr_desk_request request;

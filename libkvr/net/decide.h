@@ -26,7 +26,7 @@ enum kvr_status kvr_decider_create(struct kvr_decider **decider,
 void kvr_decider_destroy(struct kvr_decider *decider);
 
 /* What became of a request. */
-struct kvr_verdict {
+struct kvr_decide_verdict {
     char worker[256];      /* empty: none */
     char reason[32];       /* of the route */
     uint64_t matched;      /* tokens that the worker holds */
@@ -41,7 +41,7 @@ struct kvr_verdict {
  * Content that cannot be tokenized is routed without; fails with KVR_NO_MEMORY or KVR_BAD_INPUT.
  */
 enum kvr_status kvr_decider_decide(struct kvr_decider *decider, const char *text, size_t length,
-    size_t content_at, struct kvr_buffer *line, struct kvr_verdict *verdict,
+    size_t content_at, struct kvr_buffer *line, struct kvr_decide_verdict *verdict,
     struct kvr_error *error);
 
 /* The request of a line, as _decide() has appended it, went to that worker and not where it was

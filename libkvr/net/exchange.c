@@ -13,7 +13,7 @@ enum { SCRATCH_BYTES = 128 * 1024, IDLE_LIMIT = 512 };
 struct kvr_connection {
     struct kvr_watch watch; /* first: one is found from the other */
     struct kvr_upstream *upstream;
-    struct kvr_backend *backend;
+    struct kvr_upstream_worker *backend;
     struct kvr_exchange *exchange; /* NULL: it waits in the pool */
     struct kvr_connection *next;   /* in the pool */
     uint32_t moves;                /* its worker's, when it was opened */
@@ -38,7 +38,7 @@ static void leave_pool(struct kvr_connection *connection)
     }
 }
 
-void kvr_upstream_forget_idle(struct kvr_backend *backend)
+void kvr_upstream_forget_idle(struct kvr_upstream_worker *backend)
 {
     while (backend->idle) {
         struct kvr_connection *connection = backend->idle;
@@ -47,7 +47,7 @@ void kvr_upstream_forget_idle(struct kvr_backend *backend)
     }
 }
 
-void kvr_upstream_remove(struct kvr_upstream *upstream, struct kvr_backend *backend)
+void kvr_upstream_remove(struct kvr_upstream *upstream, struct kvr_upstream_worker *backend)
 {
     (void)upstream;
     backend->gone = true;
@@ -76,7 +76,7 @@ static void fail(struct kvr_exchange *exchange, enum kvr_exchange_failure failur
     struct kvr_connection *connection = exchange->connection;
     bool stale =
         connection && connection->reused && !exchange->any_byte && failure == KVR_EXCHANGE_BROKEN;
-    struct kvr_backend *backend = exchange->backend;
+    struct kvr_upstream_worker *backend = exchange->backend;
 
     connection = detach(exchange);
     if (connection)
@@ -95,7 +95,7 @@ static void fail(struct kvr_exchange *exchange, enum kvr_exchange_failure failur
 static void finish(struct kvr_exchange *exchange, bool keep)
 {
     struct kvr_upstream *upstream = exchange->upstream;
-    struct kvr_backend *backend = exchange->backend;
+    struct kvr_upstream_worker *backend = exchange->backend;
     struct kvr_connection *connection = detach(exchange);
 
     if (keep && !backend->gone && connection->moves == backend->moves &&
@@ -320,7 +320,7 @@ static void ready(struct kvr_watch *watch, unsigned events)
 /* ---- beginning ---- */
 
 static struct kvr_connection *open_connection(
-    struct kvr_upstream *upstream, struct kvr_backend *backend)
+    struct kvr_upstream *upstream, struct kvr_upstream_worker *backend)
 {
     struct kvr_connection *connection = calloc(1, sizeof *connection);
     int one = 1;
@@ -349,8 +349,8 @@ static struct kvr_connection *open_connection(
     return NULL;
 }
 
-void kvr_exchange_start(
-    struct kvr_upstream *upstream, struct kvr_exchange *exchange, struct kvr_backend *backend)
+void kvr_exchange_start(struct kvr_upstream *upstream, struct kvr_exchange *exchange,
+    struct kvr_upstream_worker *backend)
 {
     struct kvr_connection *connection = backend->idle;
 
@@ -390,7 +390,7 @@ void kvr_exchange_cancel(struct kvr_exchange *exchange)
 {
     if (!kvr_exchange_active(exchange))
         return;
-    struct kvr_backend *backend = exchange->backend;
+    struct kvr_upstream_worker *backend = exchange->backend;
     backend->trying = false;
     struct kvr_connection *connection = detach(exchange);
     if (connection)

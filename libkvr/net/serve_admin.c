@@ -105,7 +105,7 @@ static void list_workers(struct call *call)
     kvr_buffer_clear(out);
     kvr_buffer_append_text(out, "{\"workers\":[");
     for (size_t i = 0; i < serve->upstream.count; i++) {
-        const struct kvr_backend *backend = serve->upstream.backends[i];
+        const struct kvr_upstream_worker *backend = serve->upstream.backends[i];
         if (backend->gone)
             continue;
         kvr_buffer_append_text(out, first ? "{\"worker\":" : ",{\"worker\":");
@@ -132,7 +132,7 @@ static void add_worker(struct call *call)
         .file = "body",
         .number = 1};
     struct kvr_worker_description worker;
-    struct kvr_backend *backend;
+    struct kvr_upstream_worker *backend;
     struct kvr_error error;
 
     enum kvr_status status = kvr_line_parse(&serve->line, &source, &error);
@@ -170,7 +170,7 @@ static void change_worker(struct call *call, struct kvr_text rest)
         }
     }
     struct kvr_text verb = {slash + 1, (size_t)(rest.text + rest.length - slash) - 1};
-    struct kvr_backend *backend =
+    struct kvr_upstream_worker *backend =
         kvr_upstream_find(&serve->upstream, name.data ? name.data : "", name.length);
     kvr_buffer_release(&name);
     if (!backend) {
@@ -231,7 +231,7 @@ static void show_metrics(struct call *call)
     for (size_t j = 0; j < 4; j++) {
         kvr_buffer_append_format(out, "# TYPE %s %s\n", names[j], j == 3 ? "counter" : "gauge");
         for (size_t i = 0; i < serve->upstream.count; i++) {
-            const struct kvr_backend *backend = serve->upstream.backends[i];
+            const struct kvr_upstream_worker *backend = serve->upstream.backends[i];
             const double values[] = {kvr_backend_usable(&serve->upstream, backend),
                 backend->in_flight, backend->breaker != KVR_BREAKER_CLOSED,
                 (double)backend->errors};
@@ -372,7 +372,7 @@ static void question_failed(struct kvr_exchange *exchange, enum kvr_exchange_fai
     end_question((struct question *)exchange, false);
 }
 
-static void ask_one(struct gathering *gathering, struct kvr_backend *backend)
+static void ask_one(struct gathering *gathering, struct kvr_upstream_worker *backend)
 {
     struct question *question = calloc(1, sizeof *question);
 

@@ -52,7 +52,7 @@ struct call *call_new(struct kvr_serve *serve, struct guest *guest)
     call->number = 0;
     call->chosen = NULL;
     call->reason = "";
-    call->verdict = (struct kvr_verdict){.retry_after_ms = NAN};
+    call->verdict = (struct kvr_decide_verdict){.retry_after_ms = NAN};
     serve->call_count++;
     return call;
 }
@@ -127,7 +127,7 @@ void call_end(struct call *call, unsigned status, bool keeps)
 
 /* ---- to the worker ---- */
 
-static void write_request_head(struct call *call, const struct kvr_backend *backend)
+static void write_request_head(struct call *call, const struct kvr_upstream_worker *backend)
 {
     struct kvr_buffer *out = &call->head_out;
     const struct kvr_http_head *head = &call->head;
@@ -177,7 +177,7 @@ static void batch(struct kvr_exchange *exchange);
 static void ended(struct kvr_exchange *exchange);
 static void failed(struct kvr_exchange *exchange, enum kvr_exchange_failure failure);
 
-static void send_to(struct call *call, struct kvr_backend *backend)
+static void send_to(struct call *call, struct kvr_upstream_worker *backend)
 {
     struct kvr_exchange *exchange = &call->exchange;
 
@@ -207,7 +207,7 @@ static void send_to(struct call *call, struct kvr_backend *backend)
 }
 
 /* The line of the log names the worker that the request really goes to. */
-static void name_worker(struct call *call, struct kvr_backend *backend, const char *reason)
+static void name_worker(struct call *call, struct kvr_upstream_worker *backend, const char *reason)
 {
     static const enum kvr_name dropped[] = {KVR_NAME_ROUTE};
     struct kvr_serve *serve = call->serve;
@@ -265,7 +265,7 @@ static const char *keep_reason(const char *reason)
     return "other";
 }
 
-void call_decided(struct call *call, const struct kvr_verdict *verdict)
+void call_decided(struct call *call, const struct kvr_decide_verdict *verdict)
 {
     struct kvr_serve *serve = call->serve;
 
@@ -281,9 +281,10 @@ void call_decided(struct call *call, const struct kvr_verdict *verdict)
         call_refuse(call, 429, "no worker can answer in time");
         return;
     }
-    struct kvr_backend *backend = verdict->worker[0] ? kvr_upstream_find(&serve->upstream,
-                                                           verdict->worker, strlen(verdict->worker))
-                                                     : NULL;
+    struct kvr_upstream_worker *backend =
+        verdict->worker[0]
+            ? kvr_upstream_find(&serve->upstream, verdict->worker, strlen(verdict->worker))
+            : NULL;
     if (!backend || !kvr_backend_usable(&serve->upstream, backend)) {
         call_fallback(call);
         return;
@@ -296,7 +297,7 @@ void call_decided(struct call *call, const struct kvr_verdict *verdict)
 void call_fallback(struct call *call)
 {
     struct kvr_serve *serve = call->serve;
-    struct kvr_backend *backend = kvr_upstream_least(&serve->upstream, 0);
+    struct kvr_upstream_worker *backend = kvr_upstream_least(&serve->upstream, 0);
 
     kvr_reactor_stop(&serve->reactor, &call->timer);
     if (!backend) {
@@ -320,7 +321,7 @@ void call_fallback(struct call *call)
 static void decide(struct call *call)
 {
     struct kvr_serve *serve = call->serve;
-    struct kvr_verdict verdict;
+    struct kvr_decide_verdict verdict;
     struct kvr_error error;
     bool inserted;
 
@@ -356,7 +357,7 @@ static void timer_due(struct kvr_timer *timer)
         kvr_pipe_late(serve->pipeline);
         return;
     }
-    struct kvr_backend *backend = kvr_upstream_least(&serve->upstream, call->tried);
+    struct kvr_upstream_worker *backend = kvr_upstream_least(&serve->upstream, call->tried);
     if (!backend)
         backend = kvr_upstream_least(&serve->upstream, 0);
     if (!backend) {
@@ -400,7 +401,7 @@ void call_begin(struct call *call)
     }
     enum request_kind kind = request_kind(&call->head);
     if (kind == REQUEST_OTHER) {
-        struct kvr_backend *backend = kvr_upstream_least(&serve->upstream, 0);
+        struct kvr_upstream_worker *backend = kvr_upstream_least(&serve->upstream, 0);
         call->reason = "passed-on";
         if (backend)
             send_to(call, backend);

@@ -32,7 +32,8 @@ static void forget_late(struct kvr_serve *serve)
     serve->late_count = 0;
 }
 
-void serve_expect_late(struct kvr_serve *serve, uint64_t number, const struct kvr_backend *backend)
+void serve_expect_late(
+    struct kvr_serve *serve, uint64_t number, const struct kvr_upstream_worker *backend)
 {
     uint64_t *slot = kvr_u64_map_find(&serve->deciding, number);
 
@@ -68,9 +69,9 @@ static void take_text(struct kvr_value value, char *to, size_t size)
 }
 
 static void read_verdict(
-    const struct kvr_line *line, struct kvr_value route, struct kvr_verdict *verdict)
+    const struct kvr_line *line, struct kvr_value route, struct kvr_decide_verdict *verdict)
 {
-    *verdict = (struct kvr_verdict){0};
+    *verdict = (struct kvr_decide_verdict){0};
     take_text(kvr_value_get(route, "worker"), verdict->worker, sizeof verdict->worker);
     take_text(kvr_value_get(route, "reason"), verdict->reason, sizeof verdict->reason);
     verdict->rejected = strcmp(verdict->reason, "rejected") == 0;
@@ -104,7 +105,7 @@ static bool answered(void *context, const char *text, size_t length)
         KVR_NAME_MESSAGES, KVR_NAME_TOOLS, KVR_NAME_PROMPT, KVR_NAME_TOKEN_IDS};
     struct kvr_serve *serve = context;
     struct kvr_source_line source = {.text = text, .length = length};
-    struct kvr_verdict verdict;
+    struct kvr_decide_verdict verdict;
     struct kvr_error ignored;
     uint64_t number, value;
 

@@ -22,7 +22,7 @@ enum { PROBE_TIMEOUT_MS = 2000, PAGE_BYTES = 16 << 20 };
 struct probe {
     struct kvr_exchange exchange; /* first */
     struct kvr_serve *serve;
-    struct kvr_backend *backend;
+    struct kvr_upstream_worker *backend;
     struct kvr_buffer head, page; /* the page only of metrics */
     bool scrapes;
     unsigned status;
@@ -39,7 +39,7 @@ void fleet_tell_line(struct kvr_serve *serve, const char *text, size_t length)
         kvr_decider_tell(serve->options.decider, text, length, &error);
 }
 
-void fleet_tell(struct kvr_serve *serve, struct kvr_backend *backend)
+void fleet_tell(struct kvr_serve *serve, struct kvr_upstream_worker *backend)
 {
     static const char *const states[] = {"active", "draining", "down"};
     static const char *const roles[] = {"both", "prefill", "decode"};
@@ -77,7 +77,7 @@ void fleet_tell_all(struct kvr_serve *serve)
             fleet_tell(serve, serve->upstream.backends[i]);
 }
 
-void fleet_changed(void *context, struct kvr_backend *backend)
+void fleet_changed(void *context, struct kvr_upstream_worker *backend)
 {
     struct kvr_serve *serve = context;
     bool open = backend->breaker == KVR_BREAKER_OPEN;
@@ -107,7 +107,7 @@ static enum kvr_status load_one(
 {
     struct loading *loading = context;
     struct kvr_serve *serve = loading->serve;
-    struct kvr_backend *backend;
+    struct kvr_upstream_worker *backend;
 
     enum kvr_status status = kvr_upstream_set(&serve->upstream, worker, &backend, error);
     if (status != KVR_OK)
@@ -166,7 +166,7 @@ enum kvr_status fleet_load(struct kvr_serve *serve, struct kvr_error *error)
     else if (workers)
         status = kvr_workers_each(workers, load_one, &loading, error);
     for (size_t i = 0; status == KVR_OK && i < before; i++) {
-        struct kvr_backend *backend = serve->upstream.backends[i];
+        struct kvr_upstream_worker *backend = serve->upstream.backends[i];
         if (!loading.seen[i] && !backend->gone) {
             kvr_upstream_remove(&serve->upstream, backend);
             fleet_tell(serve, backend);
@@ -263,7 +263,7 @@ static void probe_failed(struct kvr_exchange *exchange, enum kvr_exchange_failur
     end_probe(probe, false);
 }
 
-static void start_probe(struct kvr_serve *serve, struct kvr_backend *backend, bool scrapes)
+static void start_probe(struct kvr_serve *serve, struct kvr_upstream_worker *backend, bool scrapes)
 {
     struct probe *probe = calloc(1, sizeof *probe);
 
@@ -291,7 +291,7 @@ static void start_probe(struct kvr_serve *serve, struct kvr_backend *backend, bo
 static void probe_all(struct kvr_serve *serve, bool scrapes)
 {
     for (size_t i = 0; i < serve->upstream.count; i++) {
-        struct kvr_backend *backend = serve->upstream.backends[i];
+        struct kvr_upstream_worker *backend = serve->upstream.backends[i];
         bool asked = backend->gone || backend->state == KVR_WORKER_DOWN ||
                      (scrapes && !kvr_backend_usable(&serve->upstream, backend));
         for (struct probe *probe = serve->probes; probe && !asked; probe = probe->next)

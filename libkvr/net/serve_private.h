@@ -71,8 +71,8 @@ struct call {
     size_t content_at;
     struct kvr_buffer line; /* of the log, open at its end */
     struct kvr_buffer head_out;
-    struct kvr_verdict verdict;
-    struct kvr_backend *chosen;
+    struct kvr_decide_verdict verdict;
+    struct kvr_upstream_worker *chosen;
     const char *reason;
     struct gathering *gathering; /* of models, see serve_admin.c */
 };
@@ -134,7 +134,8 @@ void serve_say(struct kvr_serve *serve, bool warning, const char *format, ...)
 
 /* serve_decision.c: the pipeline's answers. A request went on without its decision; when that
  * comes, the pipeline learns where it went. */
-void serve_expect_late(struct kvr_serve *serve, uint64_t number, const struct kvr_backend *backend);
+void serve_expect_late(
+    struct kvr_serve *serve, uint64_t number, const struct kvr_upstream_worker *backend);
 enum kvr_status serve_begin_pipeline(struct kvr_serve *serve, struct kvr_error *error);
 
 /* serve_guest.c: connections of clients */
@@ -152,7 +153,7 @@ void call_destroy(struct call *call);
 /* Its body is whole. */
 void call_begin(struct call *call);
 void call_client_gone(struct call *call);
-void call_decided(struct call *call, const struct kvr_verdict *verdict);
+void call_decided(struct call *call, const struct kvr_decide_verdict *verdict);
 /* No decision came: the least loaded worker takes it. */
 void call_fallback(struct call *call);
 /* The answer is whole in the guest's buffer. */
@@ -193,9 +194,9 @@ enum kvr_status admin_read_keys(struct kvr_serve *serve, struct kvr_error *error
 
 /* serve_fleet.c: workers, their health, and what the decision is told */
 enum kvr_status fleet_load(struct kvr_serve *serve, struct kvr_error *error);
-void fleet_changed(void *context, struct kvr_backend *backend);
+void fleet_changed(void *context, struct kvr_upstream_worker *backend);
 /* As its state is now. */
-void fleet_tell(struct kvr_serve *serve, struct kvr_backend *backend);
+void fleet_tell(struct kvr_serve *serve, struct kvr_upstream_worker *backend);
 void fleet_tell_all(struct kvr_serve *serve);
 void fleet_tell_line(struct kvr_serve *serve, const char *text, size_t length);
 void fleet_check_health(struct kvr_timer *timer);

@@ -24,7 +24,7 @@ enum kvr_status kvr_upstream_init(
     return upstream->scratch ? KVR_OK : kvr_error_memory(error);
 }
 
-static void free_backend(struct kvr_upstream *upstream, struct kvr_backend *backend)
+static void free_backend(struct kvr_upstream *upstream, struct kvr_upstream_worker *backend)
 {
     kvr_upstream_remove(upstream, backend);
     kvr_reactor_stop(upstream->reactor, &backend->reopen);
@@ -52,7 +52,7 @@ static enum kvr_status bad_url(struct kvr_text url, const char *why, struct kvr_
 
 /* http://HOST[:PORT][/PREFIX], HOST maybe [v6]. */
 static enum kvr_status read_url(
-    struct kvr_backend *backend, struct kvr_text url, struct kvr_error *error)
+    struct kvr_upstream_worker *backend, struct kvr_text url, struct kvr_error *error)
 {
     const struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
     struct addrinfo *found = NULL;
@@ -98,11 +98,11 @@ static enum kvr_status read_url(
     return backend->host && backend->prefix && backend->url ? KVR_OK : kvr_error_memory(error);
 }
 
-struct kvr_backend *kvr_upstream_find(
+struct kvr_upstream_worker *kvr_upstream_find(
     const struct kvr_upstream *upstream, const char *name, size_t length)
 {
     for (size_t i = 0; i < upstream->count; i++) {
-        struct kvr_backend *backend = upstream->backends[i];
+        struct kvr_upstream_worker *backend = upstream->backends[i];
         if (!backend->gone && strlen(backend->name) == length &&
             memcmp(backend->name, name, length) == 0)
             return backend;
@@ -112,10 +112,10 @@ struct kvr_backend *kvr_upstream_find(
 
 /* A place in the list: that of one that is gone and has nothing under way, or a new one. */
 static enum kvr_status place(
-    struct kvr_upstream *upstream, struct kvr_backend *backend, struct kvr_error *error)
+    struct kvr_upstream *upstream, struct kvr_upstream_worker *backend, struct kvr_error *error)
 {
     for (size_t i = 0; i < upstream->count; i++) {
-        struct kvr_backend *old = upstream->backends[i];
+        struct kvr_upstream_worker *old = upstream->backends[i];
         if (old->gone && !old->in_flight) {
             free_backend(upstream, old);
             upstream->backends[i] = backend;
@@ -123,7 +123,7 @@ static enum kvr_status place(
             return KVR_OK;
         }
     }
-    struct kvr_backend **grown =
+    struct kvr_upstream_worker **grown =
         kvr_grow(upstream->backends, &upstream->capacity, upstream->count + 1, sizeof *grown);
     if (!grown)
         return kvr_error_memory(error);
@@ -136,17 +136,19 @@ static enum kvr_status place(
 /* The breaker has been open for long enough. */
 static void may_be_tried(struct kvr_timer *timer)
 {
-    struct kvr_backend *backend =
-        (struct kvr_backend *)((char *)timer - offsetof(struct kvr_backend, reopen));
+    struct kvr_upstream_worker *backend =
+        (struct kvr_upstream_worker *)((char *)timer -
+                                       offsetof(struct kvr_upstream_worker, reopen));
 
     if (backend->breaker == KVR_BREAKER_OPEN && backend->upstream->changed)
         backend->upstream->changed(backend->upstream->context, backend);
 }
 
 enum kvr_status kvr_upstream_set(struct kvr_upstream *upstream,
-    const struct kvr_worker_description *worker, struct kvr_backend **out, struct kvr_error *error)
+    const struct kvr_worker_description *worker, struct kvr_upstream_worker **out,
+    struct kvr_error *error)
 {
-    struct kvr_backend *backend =
+    struct kvr_upstream_worker *backend =
         kvr_upstream_find(upstream, worker->name.text, worker->name.length);
     bool known = backend != NULL;
     char safe[300];
@@ -191,7 +193,8 @@ enum kvr_status kvr_upstream_set(struct kvr_upstream *upstream,
     return KVR_OK;
 }
 
-bool kvr_backend_usable(const struct kvr_upstream *upstream, const struct kvr_backend *backend)
+bool kvr_backend_usable(
+    const struct kvr_upstream *upstream, const struct kvr_upstream_worker *backend)
 {
     if (backend->gone || backend->state == KVR_WORKER_DOWN || !backend->healthy)
         return false;
@@ -200,12 +203,12 @@ bool kvr_backend_usable(const struct kvr_upstream *upstream, const struct kvr_ba
     return backend->breaker == KVR_BREAKER_CLOSED || !backend->trying;
 }
 
-struct kvr_backend *kvr_upstream_least(struct kvr_upstream *upstream, uint64_t tried)
+struct kvr_upstream_worker *kvr_upstream_least(struct kvr_upstream *upstream, uint64_t tried)
 {
-    struct kvr_backend *least = NULL;
+    struct kvr_upstream_worker *least = NULL;
 
     for (size_t i = 0; i < upstream->count; i++) {
-        struct kvr_backend *backend = upstream->backends[i];
+        struct kvr_upstream_worker *backend = upstream->backends[i];
         if (!kvr_backend_usable(upstream, backend) || (i < 64 && tried >> i & 1))
             continue;
         if (!least || backend->state < least->state) {
@@ -220,7 +223,7 @@ struct kvr_backend *kvr_upstream_least(struct kvr_upstream *upstream, uint64_t t
     return least;
 }
 
-void kvr_backend_succeeded(struct kvr_upstream *upstream, struct kvr_backend *backend)
+void kvr_backend_succeeded(struct kvr_upstream *upstream, struct kvr_upstream_worker *backend)
 {
     bool closed = backend->breaker == KVR_BREAKER_CLOSED;
 
@@ -232,7 +235,7 @@ void kvr_backend_succeeded(struct kvr_upstream *upstream, struct kvr_backend *ba
         upstream->changed(upstream->context, backend);
 }
 
-void kvr_backend_failed(struct kvr_upstream *upstream, struct kvr_backend *backend)
+void kvr_backend_failed(struct kvr_upstream *upstream, struct kvr_upstream_worker *backend)
 {
     backend->errors++;
     backend->failures++;
@@ -252,7 +255,8 @@ void kvr_backend_failed(struct kvr_upstream *upstream, struct kvr_backend *backe
         upstream->changed(upstream->context, backend);
 }
 
-void kvr_backend_health(struct kvr_upstream *upstream, struct kvr_backend *backend, bool healthy)
+void kvr_backend_health(
+    struct kvr_upstream *upstream, struct kvr_upstream_worker *backend, bool healthy)
 {
     bool before = backend->healthy;
 

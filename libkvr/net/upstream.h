@@ -30,7 +30,7 @@ struct kvr_connection;
 
 enum kvr_breaker { KVR_BREAKER_CLOSED, KVR_BREAKER_OPEN, KVR_BREAKER_HALF_OPEN };
 
-struct kvr_backend {
+struct kvr_upstream_worker {
     char *name, *url;
     char *host;   /* what the Host header says */
     char *prefix; /* of paths */
@@ -59,13 +59,13 @@ struct kvr_backend {
 
 struct kvr_upstream {
     struct kvr_reactor *reactor;
-    struct kvr_backend **backends;
+    struct kvr_upstream_worker **backends;
     size_t count, capacity;
     double connect_timeout_ms, answer_timeout_ms, stall_timeout_ms;
     double open_ms, open_most_ms; /* of breakers */
     uint64_t breaker_opened;
     /* told when a backend's breaker or health changes whether it can be used */
-    void (*changed)(void *context, struct kvr_backend *backend);
+    void (*changed)(void *context, struct kvr_upstream_worker *backend);
     void *context;
     char *scratch; /* what is being read */
 };
@@ -80,26 +80,28 @@ void kvr_upstream_release(struct kvr_upstream *upstream);
  * url that is not http://HOST[:PORT][/PATH], or a host that is not found.
  */
 enum kvr_status kvr_upstream_set(struct kvr_upstream *upstream,
-    const struct kvr_worker_description *worker, struct kvr_backend **backend,
+    const struct kvr_worker_description *worker, struct kvr_upstream_worker **backend,
     struct kvr_error *error);
-struct kvr_backend *kvr_upstream_find(
+struct kvr_upstream_worker *kvr_upstream_find(
     const struct kvr_upstream *upstream, const char *name, size_t length);
 /* Closes the connections that are kept. */
-void kvr_upstream_forget_idle(struct kvr_backend *backend);
+void kvr_upstream_forget_idle(struct kvr_upstream_worker *backend);
 /* Nothing new goes there; what is under way ends. The name may be added again. */
-void kvr_upstream_remove(struct kvr_upstream *upstream, struct kvr_backend *backend);
+void kvr_upstream_remove(struct kvr_upstream *upstream, struct kvr_upstream_worker *backend);
 
 /* Whether a request may be sent there now. */
-bool kvr_backend_usable(const struct kvr_upstream *upstream, const struct kvr_backend *backend);
+bool kvr_backend_usable(
+    const struct kvr_upstream *upstream, const struct kvr_upstream_worker *backend);
 
 /* Among the usable ones that are not in `tried` (a bit a number, the first 64), the one with the
  * fewest requests under way by weight; NULL: none. draining ones only where there is no other. */
-struct kvr_backend *kvr_upstream_least(struct kvr_upstream *upstream, uint64_t tried);
+struct kvr_upstream_worker *kvr_upstream_least(struct kvr_upstream *upstream, uint64_t tried);
 
-void kvr_backend_succeeded(struct kvr_upstream *upstream, struct kvr_backend *backend);
-void kvr_backend_failed(struct kvr_upstream *upstream, struct kvr_backend *backend);
+void kvr_backend_succeeded(struct kvr_upstream *upstream, struct kvr_upstream_worker *backend);
+void kvr_backend_failed(struct kvr_upstream *upstream, struct kvr_upstream_worker *backend);
 /* What a health check found. */
-void kvr_backend_health(struct kvr_upstream *upstream, struct kvr_backend *backend, bool healthy);
+void kvr_backend_health(
+    struct kvr_upstream *upstream, struct kvr_upstream_worker *backend, bool healthy);
 
 enum kvr_exchange_failure {
     KVR_EXCHANGE_UNREACHED, /* no connection: nobody has seen the request */
@@ -123,7 +125,7 @@ struct kvr_exchange {
     /* results */
     struct kvr_http_head head; /* valid inside headed() */
     bool any_byte;             /* of the answer came */
-    struct kvr_backend *backend;
+    struct kvr_upstream_worker *backend;
     /* private */
     struct kvr_upstream *upstream;
     struct kvr_connection *connection;
@@ -137,8 +139,8 @@ struct kvr_exchange {
 };
 
 /* Starts it. failed() may be called before this returns. */
-void kvr_exchange_start(
-    struct kvr_upstream *upstream, struct kvr_exchange *exchange, struct kvr_backend *backend);
+void kvr_exchange_start(struct kvr_upstream *upstream, struct kvr_exchange *exchange,
+    struct kvr_upstream_worker *backend);
 /* Ends it without a callback: the connection is closed, which is what cancels at the worker. */
 void kvr_exchange_cancel(struct kvr_exchange *exchange);
 bool kvr_exchange_active(const struct kvr_exchange *exchange);

@@ -14,11 +14,6 @@ void kvr_route_reader_release(struct kvr_route_reader *reader)
     memset(reader, 0, sizeof *reader);
 }
 
-static enum kvr_status wrong_type(const char *member, const char *kind, struct kvr_error *error)
-{
-    return kvr_error_set(error, KVR_BAD_INPUT, "member '%s' is not %s", member, kind);
-}
-
 static enum kvr_status read_tokens(const struct kvr_line *line, enum kvr_name name,
     uint32_t *tokens, bool *given, struct kvr_error *error)
 {
@@ -30,7 +25,7 @@ static enum kvr_status read_tokens(const struct kvr_line *line, enum kvr_name na
     if (!*given)
         return KVR_OK;
     if (!kvr_value_u64(value, &number))
-        return wrong_type(kvr_name_text(name), "a whole number", error);
+        return kvr_line_wrong_type(kvr_name_text(name), "a whole number", error);
     *tokens = number > UINT32_MAX ? UINT32_MAX : (uint32_t)number;
     return KVR_OK;
 }
@@ -43,8 +38,9 @@ static enum kvr_status read_number(const struct kvr_line *line, enum kvr_name na
     *number = absent;
     if (kvr_value_missing(value))
         return KVR_OK;
-    return kvr_value_double(value, number) ? KVR_OK
-                                           : wrong_type(kvr_name_text(name), "a number", error);
+    return kvr_value_double(value, number)
+               ? KVR_OK
+               : kvr_line_wrong_type(kvr_name_text(name), "a number", error);
 }
 
 /* The stream's time at this line; NAN where it tells none. */
@@ -116,7 +112,7 @@ static enum kvr_status read_matches(struct kvr_route_reader *reader, const struc
     if (kvr_value_missing(value))
         return KVR_OK;
     if (value.type != KVR_OBJECT)
-        return wrong_type("match", "an object", error);
+        return kvr_line_wrong_type("match", "an object", error);
     cursor = kvr_value_open(value);
     while (kvr_next_member(&cursor, &member)) {
         struct kvr_route_match match = {0};
@@ -127,7 +123,7 @@ static enum kvr_status read_matches(struct kvr_route_reader *reader, const struc
             return kvr_error_memory(error);
         reader->matches = grown;
         if (!kvr_value_u64(member.value, &tokens))
-            return wrong_type("match", "of whole numbers", error);
+            return kvr_line_wrong_type("match", "of whole numbers", error);
         enum kvr_status status = join(reader, member.name, &match.worker, error);
         if (status != KVR_OK)
             return status;
@@ -153,7 +149,7 @@ static enum kvr_status read_blocks(struct kvr_route_reader *reader, const struct
         reader->ids = grown;
         ptrdiff_t count = kvr_value_u64s(value, reader->ids);
         if (count < 0)
-            return wrong_type("hash_ids", "an array of whole numbers", error);
+            return kvr_line_wrong_type("hash_ids", "an array of whole numbers", error);
         request->block_ids = reader->ids;
         request->block_count = (uint32_t)count;
     }
@@ -222,7 +218,7 @@ enum kvr_status kvr_route_read(struct kvr_route_reader *reader, const struct kvr
         return status;
     if (!kvr_value_missing(priority)) {
         if (!kvr_value_i64(priority, &number) || number < INT32_MIN || number > INT32_MAX)
-            return wrong_type("priority", "a whole number", error);
+            return kvr_line_wrong_type("priority", "a whole number", error);
         request->priority = (int32_t)number;
     }
     status = kvr_session_read(&reader->session, line, &request->session, error);

@@ -47,8 +47,8 @@ static bool add_weighted(struct kvr_replicates *replicates, unsigned r, unsigned
     return kept;
 }
 
-static bool observe(
-    void *context, const struct kvr_addition *addition, const struct kvr_place *place, int sign)
+static bool observe(void *context, const struct kvr_addition *addition,
+    const struct kvr_report_place *place, int sign)
 {
     struct kvr_replicates *replicates = context;
     bool kept = true;

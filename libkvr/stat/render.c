@@ -126,7 +126,7 @@ static void fill_step(struct kvr_timeline *timeline, size_t at, const struct kvr
     double span_ms, const struct kvr_render *render, double *work)
 {
     const uint64_t *counters = sum->tally.counters;
-    struct kvr_step *step = &timeline->steps[at];
+    struct kvr_render_step *step = &timeline->steps[at];
 
     step->hit_rate = counters[KVR_COUNT_KNOWN_TOKENS] ? (double)counters[KVR_COUNT_REUSED_TOKENS] /
                                                             (double)counters[KVR_COUNT_KNOWN_TOKENS]

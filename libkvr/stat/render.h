@@ -78,12 +78,12 @@ size_t kvr_render_cdf(const struct kvr_sketch *sketch, const struct kvr_sketch_s
 double kvr_render_cdf_start(const struct kvr_view *view);
 
 /* The history cut into at most `most` steps of equal length, for plots. */
-struct kvr_step {
+struct kvr_render_step {
     double start; /* in units of the axis since the first timestamp */
     double hit_rate, request_rate;
 };
 struct kvr_timeline {
-    struct kvr_step *steps;
+    struct kvr_render_step *steps;
     double *heat; /* step · worker_count + worker: from 0 to 1, NaN: nothing known */
     size_t step_count;
     uint32_t worker_count;      /* of the heat map: the first workers by name */

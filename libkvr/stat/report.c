@@ -297,7 +297,7 @@ static enum kvr_status request(
     }
     report->request_lines++;
     report->match_seen |= facts.best_tokens >= 0;
-    struct kvr_place place = {worker, group, pane, 0};
+    struct kvr_report_place place = {worker, group, pane, 0};
     if (report->observe) {
         place.unit =
             facts.session ? facts.session : kvr_value_identity(kvr_line_get(line, KVR_NAME_ID));

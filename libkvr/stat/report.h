@@ -72,13 +72,13 @@ struct kvr_pending {
     uint64_t key;
     struct kvr_facts facts; /* its texts and values are not valid any more */
     uint32_t worker, group;
-    uint64_t unit; /* see struct kvr_place */
+    uint64_t unit; /* see struct kvr_report_place */
     int64_t pane;  /* that it was counted in; INT64_MIN: none */
     bool waiting;  /* not done, not forgotten */
 };
 
 struct kvr_addition;
-struct kvr_place;
+struct kvr_report_place;
 
 struct kvr_report {
     struct kvr_report_options options;
@@ -123,7 +123,7 @@ struct kvr_report {
     struct kvr_tally beyond_workers; /* what merging knows of the run and of no worker */
     /* Sees everything that is added (sign 1) or taken back (-1); false: memory ran short. */
     bool (*observe)(void *context, const struct kvr_addition *addition,
-        const struct kvr_place *place, int sign);
+        const struct kvr_report_place *place, int sign);
     void *observe_context;
     bool sessions_contradict, blocks_contradict; /* two partials have the same one */
     bool ceiling_lost;                           /* some partial had no blocks */

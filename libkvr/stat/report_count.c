@@ -157,7 +157,7 @@ void kvr_add_outcome(
 }
 
 enum kvr_status kvr_addition_apply(struct kvr_report *report, const struct kvr_addition *addition,
-    const struct kvr_place *place, struct kvr_error *error)
+    const struct kvr_report_place *place, struct kvr_error *error)
 {
     bool kept = apply(addition, &report->workers[place->worker].tally, UINT32_MAX);
 
@@ -194,8 +194,8 @@ static void take_back(
     }
 }
 
-void kvr_addition_take_back(
-    struct kvr_report *report, const struct kvr_addition *addition, const struct kvr_place *place)
+void kvr_addition_take_back(struct kvr_report *report, const struct kvr_addition *addition,
+    const struct kvr_report_place *place)
 {
     take_back(addition, &report->workers[place->worker].tally, UINT32_MAX);
     if (report->options.by)

@@ -32,7 +32,7 @@ static bool grow(struct kvr_report *report)
 }
 
 enum kvr_status kvr_report_wait(struct kvr_report *report, const struct kvr_line *line,
-    const struct kvr_facts *facts, const struct kvr_place *place, struct kvr_error *error)
+    const struct kvr_facts *facts, const struct kvr_report_place *place, struct kvr_error *error)
 {
     uint64_t key = kvr_value_identity(kvr_line_get(line, KVR_NAME_ID));
 
@@ -82,7 +82,7 @@ static enum kvr_status correct(struct kvr_report *report, const struct kvr_pendi
         if (pane->index != pending->pane)
             pane = NULL;
     }
-    struct kvr_place place = {pending->worker, pending->group, pane, pending->unit};
+    struct kvr_report_place place = {pending->worker, pending->group, pane, pending->unit};
     kvr_addition_clear(&before);
     kvr_addition_clear(&after);
     kvr_add_reuse(report, promised, &before);
@@ -124,7 +124,7 @@ enum kvr_status kvr_report_done(struct kvr_report *report, const struct kvr_line
         if (status != KVR_OK)
             return status;
     }
-    struct kvr_place place = {pending->worker, pending->group, pane, pending->unit};
+    struct kvr_report_place place = {pending->worker, pending->group, pane, pending->unit};
     kvr_addition_clear(&addition);
     kvr_add_outcome(report, &answer, &addition);
     return kvr_addition_apply(report, &addition, &place, error);

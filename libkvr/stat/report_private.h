@@ -29,7 +29,7 @@ static inline void kvr_addition_clear(struct kvr_addition *addition)
 }
 
 /* Where an addition goes. */
-struct kvr_place {
+struct kvr_report_place {
     uint32_t worker, group;
     struct kvr_pane *pane; /* NULL: in no window */
     uint64_t unit;         /* a hash of the session, id or place: what a bootstrap draws */
@@ -48,17 +48,17 @@ void kvr_add_outcome(
     const struct kvr_report *report, const struct kvr_facts *facts, struct kvr_addition *addition);
 
 enum kvr_status kvr_addition_apply(struct kvr_report *report, const struct kvr_addition *addition,
-    const struct kvr_place *place, struct kvr_error *error);
+    const struct kvr_report_place *place, struct kvr_error *error);
 
 /* Takes back what was added before. */
-void kvr_addition_take_back(
-    struct kvr_report *report, const struct kvr_addition *addition, const struct kvr_place *place);
+void kvr_addition_take_back(struct kvr_report *report, const struct kvr_addition *addition,
+    const struct kvr_report_place *place);
 
 /* Sets the counters first … last of every worker, group and window to 0: they are not known. */
 void kvr_report_clear(struct kvr_report *report, enum kvr_counter first, enum kvr_counter last);
 
 /* A routed request without an answer, until its done line comes. */
 enum kvr_status kvr_report_wait(struct kvr_report *report, const struct kvr_line *line,
-    const struct kvr_facts *facts, const struct kvr_place *place, struct kvr_error *error);
+    const struct kvr_facts *facts, const struct kvr_report_place *place, struct kvr_error *error);
 
 #endif

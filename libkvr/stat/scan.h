@@ -103,12 +103,12 @@ general:
     return true;
 }
 
-static inline bool kvr_text_is(struct kvr_text text, const char *literal, size_t length)
+static inline bool kvr_text_equals(struct kvr_text text, const char *literal, size_t length)
 {
     return text.length == length && memcmp(text.text, literal, length) == 0;
 }
 
 /* For string literals only. */
-#define KVR_TEXT_IS(text, literal) kvr_text_is(text, literal, sizeof(literal) - 1)
+#define KVR_TEXT_IS(text, literal) kvr_text_equals(text, literal, sizeof(literal) - 1)
 
 #endif

@@ -30,10 +30,10 @@ static const struct node *owner_of_content(const struct node *node)
     if (!node)
         return NULL;
     if (node->kind == NODE_ATTRIBUTE)
-        content = kvr_text_is(node->value.text, "content");
+        content = kvr_template_text_is(node->value.text, "content");
     else if (node->kind == NODE_ITEM && node->second->kind == NODE_CONSTANT)
         content = node->second->value.type == VALUE_TEXT &&
-                  kvr_text_is(node->second->value.text, "content");
+                  kvr_template_text_is(node->second->value.text, "content");
     return content && node->first->kind == NODE_NAME ? node->first : NULL;
 }
 
@@ -50,7 +50,7 @@ struct habits {
 
 static bool is_named(const struct node *node, const char *name)
 {
-    return node->kind == NODE_NAME && kvr_text_is(node->value.text, name);
+    return node->kind == NODE_NAME && kvr_template_text_is(node->value.text, name);
 }
 
 static void look_at(struct habits *habits, const struct node *node)
@@ -98,7 +98,7 @@ static bool learn(struct habits *habits, const struct kvr_template *compiled)
         return false;
     habits->message = habits->messages + compiled->symbol_count + 1;
     for (size_t i = 0; i < compiled->symbol_count; i++)
-        habits->messages[i] = kvr_text_is(compiled->symbols[i], "messages");
+        habits->messages[i] = kvr_template_text_is(compiled->symbols[i], "messages");
     for (unsigned round = 0; round < 16; round++) {
         habits->changed = false;
         look_through(habits, &compiled->body);

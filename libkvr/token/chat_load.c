@@ -127,7 +127,8 @@ static bool add_tokens(struct reading *reading, const struct dict *config)
         if (name->length > 6 && memcmp(name->data + name->length - 6, "_token", 6) == 0) {
             if (!add_token(reading, name, entry->value))
                 return false;
-        } else if (kvr_text_is(name, "extra_special_tokens") && entry->value.type == VALUE_DICT) {
+        } else if (kvr_template_text_is(name, "extra_special_tokens") &&
+                   entry->value.type == VALUE_DICT) {
             for (size_t j = 0; j < entry->value.dict->count; j++)
                 if (!add_token(reading, entry->value.dict->entries[j].key.text,
                         entry->value.dict->entries[j].value))

@@ -20,7 +20,7 @@ static struct value *member(struct value object, const char *name)
 
 static bool is_text(const struct value *value, const char *literal)
 {
-    return value && value->type == VALUE_TEXT && kvr_text_is(value->text, literal);
+    return value && value->type == VALUE_TEXT && kvr_template_text_is(value->text, literal);
 }
 
 /* ---- media ---- */

@@ -521,7 +521,7 @@ static void put_pipelines(
     for (int i = 0; i < KVR_PIPELINE_COUNT; i++) {
         header->step_first[i + 1] = header->step_first[i] + source->step_count[i];
         kvr_buffer_append(
-            &steps, source->steps[i], source->step_count[i] * sizeof(struct kvr_step));
+            &steps, source->steps[i], source->step_count[i] * sizeof(struct kvr_vocabulary_step));
     }
     put(image, header, KVR_SECTION_TEXT, source->text.data, source->text.length);
     put(image, header, KVR_SECTION_STEPS, steps.data, steps.length);

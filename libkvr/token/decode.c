@@ -71,7 +71,7 @@ static void append_written(const struct kvr_tokenizer *t, uint32_t id, struct kv
 {
     const struct kvr_vocabulary *v = &t->vocabulary;
     uint32_t count;
-    const struct kvr_step *added = kvr_steps(t, KVR_ADDED, &count);
+    const struct kvr_vocabulary_step *added = kvr_steps(t, KVR_ADDED, &count);
     struct kvr_buffer bytes = {0};
 
     for (uint32_t i = 0; v->header->model == KVR_MODEL_BYTE_BPE && i < count; i++) {
@@ -141,7 +141,7 @@ static void replace(struct decoding *d, const char *text, size_t length, const c
     end_token(d);
 }
 
-static enum kvr_status replace_pattern(struct decoding *d, const struct kvr_step *step,
+static enum kvr_status replace_pattern(struct decoding *d, const struct kvr_vocabulary_step *step,
     const char *text, size_t length, struct kvr_error *error)
 {
     const struct kvr_pattern *pattern = kvr_step_pattern(d->tokenizer, step);
@@ -184,7 +184,7 @@ static void strip(struct decoding *d, const char *text, size_t length, const cha
 }
 
 /* What a step makes of one token. */
-static enum kvr_status decode_token(struct decoding *d, const struct kvr_step *step,
+static enum kvr_status decode_token(struct decoding *d, const struct kvr_vocabulary_step *step,
     const char *text, size_t length, bool first, bool last, struct kvr_error *error)
 {
     const char *what = d->tokenizer->vocabulary.text + step->text;
@@ -236,7 +236,7 @@ static enum kvr_status decode_token(struct decoding *d, const struct kvr_step *s
 }
 
 static enum kvr_status decode_step(
-    struct decoding *d, const struct kvr_step *step, struct kvr_error *error)
+    struct decoding *d, const struct kvr_vocabulary_step *step, struct kvr_error *error)
 {
     size_t start = 0;
 
@@ -262,7 +262,7 @@ static enum kvr_status decode_steps(struct decoding *d, const uint32_t *ids, siz
 {
     const struct kvr_vocabulary *v = &d->tokenizer->vocabulary;
     uint32_t steps;
-    const struct kvr_step *decoders = kvr_steps(d->tokenizer, KVR_DECODERS, &steps);
+    const struct kvr_vocabulary_step *decoders = kvr_steps(d->tokenizer, KVR_DECODERS, &steps);
     enum kvr_status status = KVR_OK;
 
     for (size_t i = 0; i < count; i++) {
@@ -286,7 +286,7 @@ enum kvr_status kvr_decode(const struct kvr_tokenizer *tokenizer, const uint32_t
 {
     const struct kvr_vocabulary *v = &tokenizer->vocabulary;
     uint32_t model = v->header->model, steps;
-    const struct kvr_step *decoders = kvr_steps(tokenizer, KVR_DECODERS, &steps);
+    const struct kvr_vocabulary_step *decoders = kvr_steps(tokenizer, KVR_DECODERS, &steps);
     bool bytes = model == KVR_MODEL_BYTE_BPE && steps == 1 && decoders[0].kind == KVR_DECODE_BYTES;
 
     for (size_t i = 0; i < count; i++) {

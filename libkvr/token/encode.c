@@ -124,7 +124,7 @@ static enum kvr_status encode_text(struct kvr_encoder *encoder, const uint8_t *t
 }
 
 /* What a match of an added token becomes after single_word, lstrip and rstrip; false: no match. */
-static bool settle_match(const struct kvr_step *step, const uint8_t *text, size_t length,
+static bool settle_match(const struct kvr_vocabulary_step *step, const uint8_t *text, size_t length,
     size_t floor, size_t *start, size_t *stop)
 {
     if (step->flags & KVR_ADDED_SINGLE_WORD &&
@@ -148,7 +148,7 @@ static enum kvr_status split_added(struct kvr_encoder *encoder, const struct kvr
     struct kvr_ids *ids, struct kvr_error *error)
 {
     uint32_t count;
-    const struct kvr_step *steps = kvr_steps(encoder->tokenizer, KVR_ADDED, &count);
+    const struct kvr_vocabulary_step *steps = kvr_steps(encoder->tokenizer, KVR_ADDED, &count);
     size_t floor = 0, from = 0, start, stop;
     enum kvr_status status = KVR_OK;
 
@@ -156,7 +156,7 @@ static enum kvr_status split_added(struct kvr_encoder *encoder, const struct kvr
         uint32_t found = kvr_added_find(added, text, from, length, &start, &stop);
         if (found == KVR_NO_TOKEN)
             break;
-        const struct kvr_step *step = &steps[found];
+        const struct kvr_vocabulary_step *step = &steps[found];
         from = stop;
         if ((step->flags & KVR_ADDED_SPECIAL && !(flags & KVR_ENCODE_SPECIAL)) ||
             !settle_match(step, text, length, floor, &start, &stop))
@@ -221,7 +221,7 @@ enum kvr_status kvr_encode(struct kvr_encoder *encoder, const char *text, size_t
     enum kvr_token_model model = (enum kvr_token_model)t->vocabulary.header->model;
     const uint8_t *bytes = (const uint8_t *)text;
     uint32_t count = 0, at = 0;
-    const struct kvr_step *steps = kvr_steps(t, KVR_POSTPROCESSORS, &count);
+    const struct kvr_vocabulary_step *steps = kvr_steps(t, KVR_POSTPROCESSORS, &count);
     enum kvr_status status = KVR_OK;
 
     if (model <= KVR_MODEL_CHARS) {

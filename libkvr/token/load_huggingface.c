@@ -186,7 +186,7 @@ static uint64_t *find_added(
 
 /* Adds an added token with its flags, or changes those of the one before it with this text. */
 static enum kvr_status add_added(struct kvr_source *source, struct adding *adding,
-    struct kvr_text text, struct kvr_step step, struct kvr_error *error)
+    struct kvr_text text, struct kvr_vocabulary_step step, struct kvr_error *error)
 {
     uint64_t *known = find_added(source, adding, text);
     uint8_t flags = step.flags & KVR_ADDED_SPECIAL ? KVR_TOKEN_SPECIAL : 0;
@@ -206,7 +206,7 @@ static enum kvr_status add_added(struct kvr_source *source, struct adding *addin
             bytes ? adding->scratch.length : text.length, flags | KVR_TOKEN_ADDED, error);
     }
     if (number) {
-        struct kvr_step *before = &source->steps[KVR_ADDED][number - 1];
+        struct kvr_vocabulary_step *before = &source->steps[KVR_ADDED][number - 1];
         before->flags = step.flags | (before->flags & KVR_ADDED_SPECIAL);
     } else if (!status) {
         status =
@@ -234,7 +234,7 @@ static enum kvr_status load_added(
     while (list.type == KVR_ARRAY && !status && kvr_next_element(&cursor, &item)) {
         struct kvr_text text;
         uint64_t id;
-        struct kvr_step step = {0};
+        struct kvr_vocabulary_step step = {0};
         if (!kvr_value_text(kvr_value_get(item, "content"), &scratch, &text) ||
             !kvr_value_u64(kvr_value_get(item, "id"), &id) || id >= KVR_TOKEN_LIMIT) {
             status = kvr_error_set(error, KVR_BAD_INPUT, "an added token lacks content or id");

@@ -42,7 +42,7 @@ static enum kvr_status load_list(struct kvr_source *source, struct kvr_value ite
 static enum kvr_status add(struct kvr_source *source, enum kvr_pipeline pipeline, uint32_t kind,
     int32_t a, int32_t b, struct kvr_error *error)
 {
-    struct kvr_step step = {.kind = kind, .a = a, .b = b};
+    struct kvr_vocabulary_step step = {.kind = kind, .a = a, .b = b};
 
     return kvr_source_add_step(source, pipeline, step, NULL, 0, NULL, 0, error);
 }
@@ -68,7 +68,7 @@ static enum kvr_status load_replace(struct kvr_source *source, enum kvr_pipeline
     if (!read_pattern(kvr_value_get(item, "pattern"), &scratch[0], &pattern, &regex) ||
         !kvr_value_text(kvr_value_get(item, "content"), &scratch[1], &content))
         return kvr_error_set(error, KVR_BAD_INPUT, "a Replace without pattern or content");
-    struct kvr_step step = {.kind = kind, .a = regex};
+    struct kvr_vocabulary_step step = {.kind = kind, .a = regex};
     return kvr_source_add_step(
         source, pipeline, step, pattern.text, pattern.length, content.text, content.length, error);
 }
@@ -92,7 +92,7 @@ static enum kvr_status load_normalizer(struct kvr_source *source, struct kvr_val
         return load_replace(source, KVR_NORMALIZERS, KVR_NORMALIZE_REPLACE, item, scratch, error);
     if (kvr_value_is(type, "Prepend") &&
         kvr_value_text(kvr_value_get(item, "prepend"), &scratch[0], &text)) {
-        struct kvr_step step = {.kind = KVR_NORMALIZE_PREPEND};
+        struct kvr_vocabulary_step step = {.kind = KVR_NORMALIZE_PREPEND};
         return kvr_source_add_step(
             source, KVR_NORMALIZERS, step, text.text, text.length, NULL, 0, error);
     }
@@ -132,7 +132,7 @@ static enum kvr_status read_behaviour(
 }
 
 enum kvr_status kvr_add_split(struct kvr_source *source, const char *pattern, size_t length,
-    struct kvr_step step, struct kvr_error *error)
+    struct kvr_vocabulary_step step, struct kvr_error *error)
 {
     step.kind = KVR_PRETOKENIZE_SPLIT;
     return kvr_source_add_step(source, KVR_PRETOKENIZERS, step, pattern, length, NULL, 0, error);
@@ -141,7 +141,7 @@ enum kvr_status kvr_add_split(struct kvr_source *source, const char *pattern, si
 static enum kvr_status add_pattern(struct kvr_source *source, const char *pattern,
     enum kvr_behaviour behaviour, bool inverted, struct kvr_error *error)
 {
-    struct kvr_step step = {.a = (int32_t)behaviour, .b = inverted};
+    struct kvr_vocabulary_step step = {.a = (int32_t)behaviour, .b = inverted};
 
     return kvr_add_split(source, pattern, strlen(pattern), step, error);
 }
@@ -150,7 +150,7 @@ static enum kvr_status load_split(struct kvr_source *source, struct kvr_value it
     struct kvr_buffer scratch[2], struct kvr_error *error)
 {
     struct kvr_text pattern;
-    struct kvr_step step = {0};
+    struct kvr_vocabulary_step step = {0};
     bool regex;
     enum kvr_status status = read_behaviour(item, &step.a, error);
 
@@ -169,7 +169,7 @@ static enum kvr_status load_metaspace(struct kvr_source *source, enum kvr_pipeli
     struct kvr_value split = kvr_value_get(item, "split"),
                      old = kvr_value_get(item, "add_prefix_space");
     struct kvr_text mark = {MARK, sizeof MARK - 1};
-    struct kvr_step step = {.kind = kind, .a = 1, .b = split.type != KVR_FALSE};
+    struct kvr_vocabulary_step step = {.kind = kind, .a = 1, .b = split.type != KVR_FALSE};
 
     if (kvr_value_get(item, "replacement").type == KVR_STRING)
         kvr_value_text(kvr_value_get(item, "replacement"), &scratch[0], &mark);
@@ -239,7 +239,7 @@ static enum kvr_status load_pretokenizer(struct kvr_source *source, struct kvr_v
     }
     if (kvr_value_is(type, "CharDelimiterSplit")) {
         struct kvr_text text;
-        struct kvr_step step = {.a = KVR_SPLIT_REMOVED, .b = 2};
+        struct kvr_vocabulary_step step = {.a = KVR_SPLIT_REMOVED, .b = 2};
         if (!kvr_value_text(kvr_value_get(item, "delimiter"), &scratch[0], &text))
             return kvr_error_set(error, KVR_BAD_INPUT, "a CharDelimiterSplit without delimiter");
         return kvr_add_split(source, text.text, text.length, step, error);
@@ -267,7 +267,7 @@ static enum kvr_status load_decoder(struct kvr_source *source, struct kvr_value 
         return load_metaspace(source, KVR_DECODERS, KVR_DECODE_METASPACE, item, scratch, error);
     if (kvr_value_is(type, "BPEDecoder")) {
         struct kvr_text suffix;
-        struct kvr_step step = {.kind = KVR_DECODE_SUFFIX};
+        struct kvr_vocabulary_step step = {.kind = KVR_DECODE_SUFFIX};
         if (!kvr_value_text(kvr_value_get(item, "suffix"), &scratch[0], &suffix))
             return kvr_error_set(error, KVR_BAD_INPUT, "a BPEDecoder without suffix");
         return kvr_source_add_step(
@@ -281,7 +281,8 @@ static enum kvr_status load_decoder(struct kvr_source *source, struct kvr_value 
         if (!kvr_value_text(kvr_value_get(item, "content"), &scratch[0], &text) ||
             start > 1000000 || stop > 1000000)
             return kvr_error_set(error, KVR_BAD_INPUT, "a Strip decoder without content");
-        struct kvr_step step = {.kind = KVR_DECODE_STRIP, .a = (int32_t)start, .b = (int32_t)stop};
+        struct kvr_vocabulary_step step = {
+            .kind = KVR_DECODE_STRIP, .a = (int32_t)start, .b = (int32_t)stop};
         return kvr_source_add_step(
             source, KVR_DECODERS, step, text.text, text.length, NULL, 0, error);
     }
@@ -369,7 +370,7 @@ static bool text_is(
 }
 
 /* Whether a normalizer writes spaces as ▁: the tokens of such a file are folded. */
-static bool replaces_space(const struct kvr_source *source, const struct kvr_step *step)
+static bool replaces_space(const struct kvr_source *source, const struct kvr_vocabulary_step *step)
 {
     return step->kind == KVR_NORMALIZE_REPLACE && !step->a &&
            text_is(source, step->text, step->text_length, " ") &&
@@ -381,8 +382,9 @@ static bool replaces_space(const struct kvr_source *source, const struct kvr_ste
  * takes ' ' there, and ▁ not. */
 void kvr_load_fast_spaces(struct kvr_source *source)
 {
-    struct kvr_step *n = source->steps[KVR_NORMALIZERS], *p = source->steps[KVR_PRETOKENIZERS];
-    const struct kvr_step *added = source->steps[KVR_ADDED];
+    struct kvr_vocabulary_step *n = source->steps[KVR_NORMALIZERS],
+                               *p = source->steps[KVR_PRETOKENIZERS];
+    const struct kvr_vocabulary_step *added = source->steps[KVR_ADDED];
     uint32_t *splits = &source->step_count[KVR_PRETOKENIZERS];
     bool replaced = false, prepended = false, other = false;
 
@@ -403,7 +405,7 @@ void kvr_load_fast_spaces(struct kvr_source *source)
         text_is(source, p[0].text, p[0].text_length, " ") && !(p[0].b & 1))
         *splits = 0;
     if (replaced && !other && !*splits) {
-        n[0] = (struct kvr_step){.kind = KVR_NORMALIZE_SPACES, .a = prepended};
+        n[0] = (struct kvr_vocabulary_step){.kind = KVR_NORMALIZE_SPACES, .a = prepended};
         source->step_count[KVR_NORMALIZERS] = 1;
     }
 }
@@ -411,7 +413,7 @@ void kvr_load_fast_spaces(struct kvr_source *source)
 /* Puts the scanners of known patterns in place of these. */
 static void find_scanners(struct kvr_source *source)
 {
-    struct kvr_step *p = source->steps[KVR_PRETOKENIZERS];
+    struct kvr_vocabulary_step *p = source->steps[KVR_PRETOKENIZERS];
     uint32_t *splits = &source->step_count[KVR_PRETOKENIZERS];
 
     for (uint32_t first = 0; first < *splits; first++) {
@@ -433,7 +435,8 @@ static void find_scanners(struct kvr_source *source)
             enum kvr_scan scan = kvr_scan_find(joined, length);
             if (scan == KVR_SCAN_NONE)
                 continue;
-            p[first] = (struct kvr_step){.kind = KVR_PRETOKENIZE_SCAN, .a = (int32_t)scan};
+            p[first] =
+                (struct kvr_vocabulary_step){.kind = KVR_PRETOKENIZE_SCAN, .a = (int32_t)scan};
             memmove(&p[first + 1], &p[last + 1], (*splits - last - 1) * sizeof *p);
             *splits -= last - first;
             break;

@@ -21,6 +21,6 @@ enum kvr_status kvr_error_type(struct kvr_error *error, const char *what, struct
 
 /* Adds a pattern as a split, or the scanner that stands for it. */
 enum kvr_status kvr_add_split(struct kvr_source *source, const char *pattern, size_t length,
-    struct kvr_step step, struct kvr_error *error);
+    struct kvr_vocabulary_step step, struct kvr_error *error);
 
 #endif

@@ -16,7 +16,7 @@ static const char *const old_specials[] = {"<unk>", "<s>", "</s>", "[INST]", "[/
 static enum kvr_status add_special(struct kvr_source *source, uint64_t id, const char *text,
     size_t length, struct kvr_error *error)
 {
-    struct kvr_step step = {.flags = KVR_ADDED_SPECIAL, .a = (int32_t)id};
+    struct kvr_vocabulary_step step = {.flags = KVR_ADDED_SPECIAL, .a = (int32_t)id};
     enum kvr_status status =
         kvr_source_add_token(source, id, text, length, KVR_TOKEN_ADDED | KVR_TOKEN_SPECIAL, error);
 
@@ -90,8 +90,9 @@ static enum kvr_status load(struct kvr_source *source, struct kvr_value file,
 {
     struct kvr_value config = kvr_value_get(file, "config");
     struct kvr_value list = kvr_value_get(file, "special_tokens");
-    struct kvr_step bytes = {.kind = KVR_DECODE_BYTES}, step = {0};
-    struct kvr_step begin = {.kind = KVR_POST_TOKEN, .a = 1}, text = {.kind = KVR_POST_TEXT};
+    struct kvr_vocabulary_step bytes = {.kind = KVR_DECODE_BYTES}, step = {0};
+    struct kvr_vocabulary_step begin = {.kind = KVR_POST_TOKEN, .a = 1},
+                               text = {.kind = KVR_POST_TEXT};
     struct kvr_text pattern;
     uint64_t size, specials;
     enum kvr_status status;
@@ -106,7 +107,7 @@ static enum kvr_status load(struct kvr_source *source, struct kvr_value file,
     source->ranked = source->ignore_merges = true;
     enum kvr_scan scan = kvr_scan_find(pattern.text, pattern.length);
     if (scan != KVR_SCAN_NONE) {
-        step = (struct kvr_step){.kind = KVR_PRETOKENIZE_SCAN, .a = (int32_t)scan};
+        step = (struct kvr_vocabulary_step){.kind = KVR_PRETOKENIZE_SCAN, .a = (int32_t)scan};
         status = kvr_source_add_step(source, KVR_PRETOKENIZERS, step, NULL, 0, NULL, 0, error);
     } else {
         status = kvr_add_split(source, pattern.text, pattern.length, step, error);

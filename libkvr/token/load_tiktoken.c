@@ -210,7 +210,7 @@ static enum kvr_status add_special_text(struct kvr_source *source, const char *t
 
     if (status)
         return status;
-    struct kvr_step step = {.flags = KVR_ADDED_SPECIAL, .a = (int32_t)id};
+    struct kvr_vocabulary_step step = {.flags = KVR_ADDED_SPECIAL, .a = (int32_t)id};
     return kvr_source_add_step(source, KVR_ADDED, step, text, length, NULL, 0, error);
 }
 
@@ -279,9 +279,9 @@ static enum kvr_status add_encoding(struct kvr_source *source, const struct enco
     struct kvr_text config, struct kvr_error *error)
 {
     enum kvr_status status = KVR_OK;
-    struct kvr_step scan = {.kind = KVR_PRETOKENIZE_SCAN, .a = encoding->scan};
-    struct kvr_step nfc = {.kind = KVR_NORMALIZE_NFC};
-    struct kvr_step bytes = {.kind = KVR_DECODE_BYTES}, split = {0};
+    struct kvr_vocabulary_step scan = {.kind = KVR_PRETOKENIZE_SCAN, .a = encoding->scan};
+    struct kvr_vocabulary_step nfc = {.kind = KVR_NORMALIZE_NFC};
+    struct kvr_vocabulary_step bytes = {.kind = KVR_DECODE_BYTES}, split = {0};
     uint32_t configured = 0;
 
     if (config.text)

@@ -45,7 +45,7 @@ static void close_piece(struct kvr_pieces *pieces)
 }
 
 /* One step's search for its text or pattern. */
-static enum kvr_status find(const struct kvr_tokenizer *t, const struct kvr_step *step,
+static enum kvr_status find(const struct kvr_tokenizer *t, const struct kvr_vocabulary_step *step,
     const char *text, size_t from, size_t length, size_t last_stop, bool *found, size_t *start,
     size_t *stop, struct kvr_error *error)
 {
@@ -65,8 +65,9 @@ static enum kvr_status find(const struct kvr_tokenizer *t, const struct kvr_step
     return KVR_OK;
 }
 
-static enum kvr_status replace_all(const struct kvr_tokenizer *t, const struct kvr_step *step,
-    const struct kvr_buffer *in, struct kvr_buffer *out, struct kvr_error *error)
+static enum kvr_status replace_all(const struct kvr_tokenizer *t,
+    const struct kvr_vocabulary_step *step, const struct kvr_buffer *in, struct kvr_buffer *out,
+    struct kvr_error *error)
 {
     size_t at = 0, last_stop = SIZE_MAX, start, stop;
     bool found;
@@ -99,7 +100,7 @@ static void strip_marks(const struct kvr_buffer *in, struct kvr_buffer *out)
 }
 
 static void normalize_spaces(
-    const struct kvr_step *step, const struct kvr_buffer *in, struct kvr_buffer *out)
+    const struct kvr_vocabulary_step *step, const struct kvr_buffer *in, struct kvr_buffer *out)
 {
     const char *p = in->data, *end = p + in->length;
 
@@ -114,8 +115,9 @@ static void normalize_spaces(
     }
 }
 
-static enum kvr_status normalize_step(const struct kvr_tokenizer *t, const struct kvr_step *step,
-    const struct kvr_buffer *in, struct kvr_buffer *out, struct kvr_error *error)
+static enum kvr_status normalize_step(const struct kvr_tokenizer *t,
+    const struct kvr_vocabulary_step *step, const struct kvr_buffer *in, struct kvr_buffer *out,
+    struct kvr_error *error)
 {
     const uint8_t *text = (const uint8_t *)in->data;
 
@@ -160,7 +162,7 @@ enum kvr_status kvr_normalize(const struct kvr_tokenizer *tokenizer, struct kvr_
     struct kvr_buffer *spare, struct kvr_error *error)
 {
     uint32_t count;
-    const struct kvr_step *steps = kvr_steps(tokenizer, KVR_NORMALIZERS, &count);
+    const struct kvr_vocabulary_step *steps = kvr_steps(tokenizer, KVR_NORMALIZERS, &count);
 
     for (uint32_t i = 0; i < count; i++) {
         kvr_buffer_clear(spare);
@@ -221,8 +223,9 @@ static void put_stretch(struct kvr_pieces *out, enum kvr_behaviour behaviour, bo
 }
 
 /* *first: the piece starts where the input does; false after what stood there is removed. */
-static enum kvr_status split_piece(const struct kvr_tokenizer *t, const struct kvr_step *step,
-    const char *text, size_t length, bool *first, struct kvr_pieces *out, struct kvr_error *error)
+static enum kvr_status split_piece(const struct kvr_tokenizer *t,
+    const struct kvr_vocabulary_step *step, const char *text, size_t length, bool *first,
+    struct kvr_pieces *out, struct kvr_error *error)
 {
     enum kvr_behaviour behaviour = (enum kvr_behaviour)step->a;
     bool inverted = step->b & 1, found, last_was_match = true;
@@ -262,7 +265,7 @@ static void scan_piece(enum kvr_scan scan, const char *text, size_t length, stru
 }
 
 /* Spaces become the replacement; one is put before the piece; each starts a new piece. */
-static void metaspace_piece(const struct kvr_tokenizer *t, const struct kvr_step *step,
+static void metaspace_piece(const struct kvr_tokenizer *t, const struct kvr_vocabulary_step *step,
     const char *text, size_t length, bool first, struct kvr_pieces *out)
 {
     const char *mark = t->vocabulary.text + step->text;
@@ -285,8 +288,9 @@ static void metaspace_piece(const struct kvr_tokenizer *t, const struct kvr_step
     close_piece(out);
 }
 
-static enum kvr_status pretokenize_piece(const struct kvr_tokenizer *t, const struct kvr_step *step,
-    const char *text, size_t length, bool *first, struct kvr_pieces *out, struct kvr_error *error)
+static enum kvr_status pretokenize_piece(const struct kvr_tokenizer *t,
+    const struct kvr_vocabulary_step *step, const char *text, size_t length, bool *first,
+    struct kvr_pieces *out, struct kvr_error *error)
 {
     switch (step->kind) {
     case KVR_PRETOKENIZE_SCAN:
@@ -319,7 +323,7 @@ enum kvr_status kvr_pretokenize(const struct kvr_tokenizer *tokenizer, struct kv
     struct kvr_pieces *spare, bool at_start, struct kvr_error *error)
 {
     uint32_t count;
-    const struct kvr_step *steps = kvr_steps(tokenizer, KVR_PRETOKENIZERS, &count);
+    const struct kvr_vocabulary_step *steps = kvr_steps(tokenizer, KVR_PRETOKENIZERS, &count);
 
     for (uint32_t i = 0; i < count; i++) {
         size_t start = 0;

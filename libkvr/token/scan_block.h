@@ -34,7 +34,7 @@
 
 /* A bit a byte. `letter` is of ASCII and of the two-byte characters that block_add_letters() knows;
  * `high` are the other bytes beyond ASCII. */
-struct kvr_block {
+struct kvr_scan_block {
     uint64_t letter, upper, digit, space, newline, white, high, quote, slash;
 };
 
@@ -59,9 +59,9 @@ KVR_INLINE __m128i kvr_block_bytes(const uint8_t *p, int i)
     return _mm_loadu_si128((const __m128i *)(const void *)(p + 16 * i));
 }
 
-KVR_INLINE struct kvr_block kvr_block_load(const uint8_t *p)
+KVR_INLINE struct kvr_scan_block kvr_block_load(const uint8_t *p)
 {
-    struct kvr_block b = {0};
+    struct kvr_scan_block b = {0};
 
     for (int i = 0; i < 4; i++) {
         __m128i v = kvr_block_bytes(p, i), folded = _mm_or_si128(v, _mm_set1_epi8(0x20));
@@ -81,7 +81,7 @@ KVR_INLINE struct kvr_block kvr_block_load(const uint8_t *p)
 /* Latin and Cyrillic letters of two bytes: U+00C0 to U+02BF without the signs U+00D7 and U+00F7,
  * U+0400 to U+047F and U+04C0 to U+04FF. Where case counts, only U+00C0 to U+00FF and U+0400 to
  * U+045F, whose lower case is a range. */
-KVR_INLINE void kvr_block_add_letters(struct kvr_block *b, const uint8_t *p, bool cased)
+KVR_INLINE void kvr_block_add_letters(struct kvr_scan_block *b, const uint8_t *p, bool cased)
 {
     uint64_t latin = 0, lead = 0, tail = 0, sign = 0, cyrillic = 0, lower_tail = 0;
 
@@ -156,7 +156,7 @@ KVR_INLINE unsigned kvr_block_contract(const uint8_t *p, const uint8_t *end, uin
 KVR_INLINE uint64_t kvr_block_starts(
     const uint8_t *p, const uint8_t *text_end, const struct kvr_block_rules rules)
 {
-    struct kvr_block b = kvr_block_load(p);
+    struct kvr_scan_block b = kvr_block_load(p);
     const uint64_t ascii = b.letter, beyond = b.high;
 
     if (beyond)

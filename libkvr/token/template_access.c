@@ -21,7 +21,7 @@ static bool is_internal(const struct text *name)
     if (name->length < 4 || memcmp(name->data, "__", 2) != 0)
         return false;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (kvr_text_is(name, names[i]))
+        if (kvr_template_text_is(name, names[i]))
             return true;
     return false;
 }
@@ -46,27 +46,27 @@ static struct value attribute(
         if (kvr_given(found))
             return found;
     }
-    if (object.type == VALUE_CYCLER && kvr_text_is(name, "current"))
+    if (object.type == VALUE_CYCLER && kvr_template_text_is(name, "current"))
         return object.cycler->items->items[object.cycler->position];
-    if (object.type == VALUE_TUPLE && object.kind && kvr_text_is(name, "grouper"))
+    if (object.type == VALUE_TUPLE && object.kind && kvr_template_text_is(name, "grouper"))
         return object.list->items[0];
-    if (object.type == VALUE_TUPLE && object.kind && kvr_text_is(name, "list"))
+    if (object.type == VALUE_TUPLE && object.kind && kvr_template_text_is(name, "list"))
         return object.list->items[1];
-    if (object.type == VALUE_MACRO && kvr_text_is(name, "name"))
+    if (object.type == VALUE_MACRO && kvr_template_text_is(name, "name"))
         return object.macro->signature->name ? kvr_text_value(object.macro->signature->name)
                                              : kvr_none();
-    if (object.type == VALUE_MACRO && kvr_text_is(name, "arguments")) {
+    if (object.type == VALUE_MACRO && kvr_template_text_is(name, "arguments")) {
         const struct signature *signature = object.macro->signature;
         struct list *names = kvr_list_new(run, signature->count);
         for (size_t i = 0; i < signature->count; i++)
             kvr_list_add(run, names, kvr_text_value(signature->names[i]));
         return kvr_tuple_value(names);
     }
-    if (object.type == VALUE_RANGE && kvr_text_is(name, "start"))
+    if (object.type == VALUE_RANGE && kvr_template_text_is(name, "start"))
         return kvr_integer(object.range->start);
-    if (object.type == VALUE_RANGE && kvr_text_is(name, "stop"))
+    if (object.type == VALUE_RANGE && kvr_template_text_is(name, "stop"))
         return kvr_integer(object.range->stop);
-    if (object.type == VALUE_RANGE && kvr_text_is(name, "step"))
+    if (object.type == VALUE_RANGE && kvr_template_text_is(name, "step"))
         return kvr_integer(object.range->step);
     if (!method || !kvr_method_has(object, method, &unsafe))
         return found;

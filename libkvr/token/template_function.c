@@ -19,7 +19,7 @@ void kvr_call_bind(struct run *run, const struct call *call, const char *functio
     for (size_t i = 0; i < call->keyword_count; i++) {
         const struct text *name = call->keywords[i].name;
         size_t at = 0;
-        while (at < count && !kvr_text_is(name, names[at]))
+        while (at < count && !kvr_template_text_is(name, names[at]))
             at++;
         if (at == count)
             kvr_run_raise(run, "TypeError", "%s() got an unexpected keyword argument '%.*s'",

@@ -50,9 +50,9 @@ static bool map_next(struct run *run, struct iterator *iterator, struct value *o
         if (!call->count && call->keyword_count) {
             struct value attribute = kvr_missing();
             for (size_t i = 0; i < call->keyword_count; i++)
-                if (kvr_text_is(call->keywords[i].name, "attribute"))
+                if (kvr_template_text_is(call->keywords[i].name, "attribute"))
                     attribute = call->keywords[i].value;
-                else if (kvr_text_is(call->keywords[i].name, "default"))
+                else if (kvr_template_text_is(call->keywords[i].name, "default"))
                     self->otherwise = call->keywords[i].value;
                 else
                     kvr_run_raise(run, "FilterArgumentError", "Unexpected keyword argument '%.*s'",

@@ -486,7 +486,7 @@ size_t kvr_text_points(struct text *text);
 size_t kvr_text_offset(struct text *text, size_t point);
 uint32_t kvr_text_hash(struct text *text);
 bool kvr_text_equal(const struct text *left, const struct text *right);
-bool kvr_text_is(const struct text *text, const char *literal);
+bool kvr_template_text_is(const struct text *text, const char *literal);
 static inline bool kvr_text_ascii(struct text *text)
 {
     return kvr_text_points(text) == text->length;

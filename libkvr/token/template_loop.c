@@ -47,28 +47,28 @@ static int64_t loop_length(struct run *run, struct loop *loop)
 
 struct value kvr_loop_attribute(struct run *run, struct loop *loop, struct text *name)
 {
-    if (kvr_text_is(name, "index"))
+    if (kvr_template_text_is(name, "index"))
         return kvr_integer(loop->index0 + 1);
-    if (kvr_text_is(name, "index0"))
+    if (kvr_template_text_is(name, "index0"))
         return kvr_integer(loop->index0);
-    if (kvr_text_is(name, "first"))
+    if (kvr_template_text_is(name, "first"))
         return kvr_bool(loop->index0 == 0);
-    if (kvr_text_is(name, "last"))
+    if (kvr_template_text_is(name, "last"))
         return kvr_bool(!loop_peek(run, loop));
-    if (kvr_text_is(name, "length"))
+    if (kvr_template_text_is(name, "length"))
         return kvr_integer(loop_length(run, loop));
-    if (kvr_text_is(name, "revindex"))
+    if (kvr_template_text_is(name, "revindex"))
         return kvr_integer(loop_length(run, loop) - loop->index0);
-    if (kvr_text_is(name, "revindex0"))
+    if (kvr_template_text_is(name, "revindex0"))
         return kvr_integer(loop_length(run, loop) - loop->index0 - 1);
-    if (kvr_text_is(name, "depth"))
+    if (kvr_template_text_is(name, "depth"))
         return kvr_integer(loop->depth0 + 1);
-    if (kvr_text_is(name, "depth0"))
+    if (kvr_template_text_is(name, "depth0"))
         return kvr_integer(loop->depth0);
-    if (kvr_text_is(name, "previtem"))
+    if (kvr_template_text_is(name, "previtem"))
         return loop->index0 == 0 ? kvr_undefined_hint(run, "there is no previous item")
                                  : loop->previous;
-    if (kvr_text_is(name, "nextitem"))
+    if (kvr_template_text_is(name, "nextitem"))
         return loop_peek(run, loop) ? loop->peeked
                                     : kvr_undefined_hint(run, "there is no next item");
     return kvr_missing();

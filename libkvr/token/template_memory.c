@@ -240,7 +240,7 @@ bool kvr_text_equal(const struct text *left, const struct text *right)
                (!left->length || memcmp(left->data, right->data, left->length) == 0));
 }
 
-bool kvr_text_is(const struct text *text, const char *literal)
+bool kvr_template_text_is(const struct text *text, const char *literal)
 {
     size_t length = strlen(literal);
     return text->length == length && memcmp(text->data, literal, length) == 0;

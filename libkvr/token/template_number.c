@@ -216,15 +216,15 @@ struct value kvr_filter_round(struct run *run, struct value value, const struct 
     method = bound[1].type == VALUE_TEXT ? bound[1].text : kvr_text_literal(run, "common");
     if (kvr_given(bound[1]) && bound[1].type != VALUE_TEXT)
         method = kvr_text_literal(run, "");
-    if (!kvr_text_is(method, "common") && !kvr_text_is(method, "ceil") &&
-        !kvr_text_is(method, "floor"))
+    if (!kvr_template_text_is(method, "common") && !kvr_template_text_is(method, "ceil") &&
+        !kvr_template_text_is(method, "floor"))
         kvr_run_raise(run, "FilterArgumentError", "method must be common, ceil or floor");
-    if (value.type == VALUE_UNDEFINED && !kvr_text_is(method, "common"))
+    if (value.type == VALUE_UNDEFINED && !kvr_template_text_is(method, "common"))
         kvr_run_undefined(run, value.undefined);
     if (value.type < VALUE_BOOL || value.type > VALUE_FLOAT)
         kvr_run_raise(run, "TypeError", "type %s doesn't define __round__ method",
             kvr_jinja_type_name(value));
-    if (kvr_text_is(method, "common")) {
+    if (kvr_template_text_is(method, "common")) {
         if (value.type == VALUE_FLOAT && to_integer)
             return need_finite(run, value.real, rint(value.real));
         if (value.type == VALUE_FLOAT)
@@ -248,7 +248,8 @@ struct value kvr_filter_round(struct run *run, struct value value, const struct 
     power = kvr_jinja_binary(run, OP_POW, kvr_integer(10), kvr_integer(precision));
     scaled = kvr_jinja_binary(run, OP_MUL, value, power);
     if (scaled.type == VALUE_FLOAT) {
-        double whole = kvr_text_is(method, "ceil") ? ceil(scaled.real) : floor(scaled.real);
+        double whole =
+            kvr_template_text_is(method, "ceil") ? ceil(scaled.real) : floor(scaled.real);
         scaled = need_finite(run, whole, whole);
     }
     return kvr_jinja_binary(run, OP_DIV, scaled, power);

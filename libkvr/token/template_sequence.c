@@ -159,9 +159,9 @@ struct value kvr_filter_dictsort(struct run *run, struct value value, const stru
     size_t position = 0;
     kvr_call_bind(run, call, "do_dictsort", names, 3, 0, bound);
     if (kvr_given(bound[1])) {
-        if (bound[1].type == VALUE_TEXT && kvr_text_is(bound[1].text, "value"))
+        if (bound[1].type == VALUE_TEXT && kvr_template_text_is(bound[1].text, "value"))
             position = 1;
-        else if (bound[1].type != VALUE_TEXT || !kvr_text_is(bound[1].text, "key"))
+        else if (bound[1].type != VALUE_TEXT || !kvr_template_text_is(bound[1].text, "key"))
             kvr_run_raise(
                 run, "FilterArgumentError", "You can only sort by either \"key\" or \"value\"");
     }

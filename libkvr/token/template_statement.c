@@ -415,7 +415,7 @@ static void bind_macro(struct run *run, const struct signature *signature, const
         kvr_scope_set(run, scope, compiled->symbol_kwargs, kvr_dict_value(rest));
     } else if (left.keyword_count) {
         for (size_t i = 0; i < left.keyword_count; i++)
-            if (kvr_text_is(left.keywords[i].name, "caller"))
+            if (kvr_template_text_is(left.keywords[i].name, "caller"))
                 kvr_run_raise(run, "TypeError",
                     "macro '%s' was invoked with two values for the "
                     "special caller argument. This is most likely a bug.",

@@ -256,7 +256,7 @@ METHOD(replace)
     struct text *replaced;
     int64_t count = -1;
     if (call->keyword_count &&
-        !(call->keyword_count == 1 && kvr_text_is(call->keywords[0].name, "count")))
+        !(call->keyword_count == 1 && kvr_template_text_is(call->keywords[0].name, "count")))
         kvr_run_raise(run, "TypeError", "str.replace() takes no keyword arguments");
     kvr_call_bind(run, call, "replace", names, 3, 2, bound);
     if (call->keyword_count)

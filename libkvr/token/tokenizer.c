@@ -68,7 +68,7 @@ static enum kvr_status load_source(
 }
 
 /* Whether a step's text is a regular expression. */
-static bool has_pattern(enum kvr_pipeline pipeline, const struct kvr_step *step)
+static bool has_pattern(enum kvr_pipeline pipeline, const struct kvr_vocabulary_step *step)
 {
     switch (pipeline) {
     case KVR_NORMALIZERS:
@@ -93,9 +93,9 @@ static enum kvr_status compile_patterns(struct kvr_tokenizer *t, struct kvr_erro
         return kvr_error_memory(error);
     for (int pipeline = 0; pipeline < KVR_PIPELINE_COUNT; pipeline++) {
         uint32_t count;
-        const struct kvr_step *steps = kvr_steps(t, (enum kvr_pipeline)pipeline, &count);
+        const struct kvr_vocabulary_step *steps = kvr_steps(t, (enum kvr_pipeline)pipeline, &count);
         for (uint32_t i = 0; i < count && !status; i++) {
-            const struct kvr_step *s = &steps[i];
+            const struct kvr_vocabulary_step *s = &steps[i];
             if (pipeline == KVR_PRETOKENIZERS && s->kind == KVR_PRETOKENIZE_SCAN &&
                 (uint32_t)s->a >= KVR_SCAN_COUNT)
                 status = kvr_error_set(error, KVR_BAD_INPUT, "a damaged compiled vocabulary");
@@ -109,7 +109,7 @@ static enum kvr_status compile_patterns(struct kvr_tokenizer *t, struct kvr_erro
 
 /* The reference decodes a token that is matched in normalized text as that text. */
 static void keep_form(
-    struct kvr_tokenizer *t, const struct kvr_step *step, const struct kvr_buffer *text)
+    struct kvr_tokenizer *t, const struct kvr_vocabulary_step *step, const struct kvr_buffer *text)
 {
     uint32_t head[2] = {(uint32_t)step->a, (uint32_t)text->length};
 
@@ -125,7 +125,7 @@ static enum kvr_status build_added(
     struct kvr_tokenizer *t, bool normalized, struct kvr_added *added, struct kvr_error *error)
 {
     uint32_t count, kept = 0;
-    const struct kvr_step *steps = kvr_steps(t, KVR_ADDED, &count);
+    const struct kvr_vocabulary_step *steps = kvr_steps(t, KVR_ADDED, &count);
     struct kvr_trie_key *keys = malloc(((size_t)count + 1) * sizeof *keys);
     struct kvr_buffer *texts = calloc((size_t)count + 1, sizeof *texts), spare = {0};
     enum kvr_status status = keys && texts ? KVR_OK : kvr_error_memory(error);
@@ -160,7 +160,7 @@ static enum kvr_status check_ids(const struct kvr_tokenizer *t, struct kvr_error
 
     for (int k = 0; k < 2; k++) {
         uint32_t count;
-        const struct kvr_step *steps = kvr_steps(t, with_ids[k], &count);
+        const struct kvr_vocabulary_step *steps = kvr_steps(t, with_ids[k], &count);
         for (uint32_t i = 0; i < count; i++)
             if (steps[i].a < 0 || (uint32_t)steps[i].a >= KVR_TOKEN_LIMIT)
                 return kvr_error_set(error, KVR_BAD_INPUT, "a token id that cannot be");
@@ -173,8 +173,8 @@ static enum kvr_status finish(struct kvr_tokenizer *t, struct kvr_error *error)
 {
     const struct kvr_image_header *h = t->vocabulary.header;
     uint32_t normalizers, splits;
-    const struct kvr_step *n = kvr_steps(t, KVR_NORMALIZERS, &normalizers);
-    const struct kvr_step *p = kvr_steps(t, KVR_PRETOKENIZERS, &splits);
+    const struct kvr_vocabulary_step *n = kvr_steps(t, KVR_NORMALIZERS, &normalizers);
+    const struct kvr_vocabulary_step *p = kvr_steps(t, KVR_PRETOKENIZERS, &splits);
     bool all_bytes = h->special_flags & KVR_VOCABULARY_BYTE_FALLBACK;
     enum kvr_status status = check_ids(t, error);
 
@@ -353,7 +353,7 @@ uint32_t kvr_tokenizer_size(const struct kvr_tokenizer *tokenizer)
 uint32_t kvr_tokenizer_added(const struct kvr_tokenizer *tokenizer, const char *text, size_t length)
 {
     uint32_t count;
-    const struct kvr_step *steps = kvr_steps(tokenizer, KVR_ADDED, &count);
+    const struct kvr_vocabulary_step *steps = kvr_steps(tokenizer, KVR_ADDED, &count);
 
     for (uint32_t i = 0; i < count; i++)
         if (steps[i].text_length == length &&

@@ -29,7 +29,7 @@ struct kvr_tokenizer {
     bool joins;              /* long pieces are cut where no token crosses */
 };
 
-static inline const struct kvr_step *kvr_steps(
+static inline const struct kvr_vocabulary_step *kvr_steps(
     const struct kvr_tokenizer *tokenizer, enum kvr_pipeline pipeline, uint32_t *count)
 {
     const uint32_t *first = tokenizer->vocabulary.header->step_first;
@@ -39,7 +39,7 @@ static inline const struct kvr_step *kvr_steps(
 }
 
 static inline const struct kvr_pattern *kvr_step_pattern(
-    const struct kvr_tokenizer *tokenizer, const struct kvr_step *step)
+    const struct kvr_tokenizer *tokenizer, const struct kvr_vocabulary_step *step)
 {
     return tokenizer->patterns[step - tokenizer->vocabulary.steps];
 }

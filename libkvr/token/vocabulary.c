@@ -55,7 +55,7 @@ static bool indexes_are_inside(const struct kvr_vocabulary *v)
         if (v->byte_ids[i] != KVR_NO_TOKEN && v->byte_ids[i] >= count)
             return false;
     for (uint32_t i = 0; i < h->step_first[KVR_PIPELINE_COUNT]; i++) {
-        const struct kvr_step *s = &v->steps[i];
+        const struct kvr_vocabulary_step *s = &v->steps[i];
         if ((uint64_t)s->text + s->text_length > text_length ||
             (uint64_t)s->other + s->other_length > text_length)
             return false;
@@ -93,7 +93,7 @@ static bool header_is_sound(const struct kvr_image_header *h, size_t length)
         [KVR_SECTION_BORDERS] = h->border_bits / 8,
         [KVR_SECTION_PARTIAL_LEFT] = 256,
         [KVR_SECTION_TEXT] = h->section[KVR_SECTION_TEXT].length,
-        [KVR_SECTION_STEPS] = steps * sizeof(struct kvr_step),
+        [KVR_SECTION_STEPS] = steps * sizeof(struct kvr_vocabulary_step),
     };
 
     if (memcmp(h->magic, "kvrvocab", 8) != 0 || h->header_bytes != sizeof *h ||

@@ -52,7 +52,7 @@ enum kvr_token_flag {
 
 /* One step of a pipeline (normalizer, pre-tokenizer, decoder, post-processor) or an added token;
  * meanings of the fields are those of the kind, see pipeline.h. Texts lie in the text pool. */
-struct kvr_step {
+struct kvr_vocabulary_step {
     uint32_t kind, flags;
     uint32_t text, text_length;
     uint32_t other, other_length;
@@ -140,7 +140,7 @@ struct kvr_vocabulary {
     const uint64_t *borders;     /* see borders.h */
     const uint8_t *partial_left; /* 256 */
     const char *text;
-    const struct kvr_step *steps;
+    const struct kvr_vocabulary_step *steps;
     uint32_t merge_mask, word_mask, border_mask;
 };
 

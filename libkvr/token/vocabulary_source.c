@@ -64,7 +64,7 @@ enum kvr_status kvr_source_add_merge(struct kvr_source *source, uint32_t left, u
 }
 
 enum kvr_status kvr_source_add_step(struct kvr_source *source, enum kvr_pipeline pipeline,
-    struct kvr_step step, const char *text, size_t text_length, const char *other,
+    struct kvr_vocabulary_step step, const char *text, size_t text_length, const char *other,
     size_t other_length, struct kvr_error *error)
 {
     uint32_t count = source->step_count[pipeline];
@@ -72,7 +72,7 @@ enum kvr_status kvr_source_add_step(struct kvr_source *source, enum kvr_pipeline
     if (source->text.length + text_length + other_length > UINT32_MAX / 2)
         return kvr_error_set(error, KVR_BAD_INPUT, "the texts of the vocabulary exceed 2 GiB");
     if ((count & (count - 1)) == 0) { /* at each power of two the room doubles */
-        struct kvr_step *moved =
+        struct kvr_vocabulary_step *moved =
             realloc(source->steps[pipeline], (count ? count * 2 : 1) * sizeof *moved);
         if (!moved)
             return kvr_error_memory(error);

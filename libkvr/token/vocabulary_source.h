@@ -28,7 +28,7 @@ struct kvr_source {
     struct kvr_merge *merges; /* in rank order; order is filled by the compiler */
     uint32_t merge_count, merge_capacity;
     struct kvr_buffer text; /* the texts that steps refer to */
-    struct kvr_step *steps[KVR_PIPELINE_COUNT];
+    struct kvr_vocabulary_step *steps[KVR_PIPELINE_COUNT];
     uint32_t step_count[KVR_PIPELINE_COUNT];
     uint64_t *string_slots; /* text -> id, hash:32 id:32, built by kvr_source_index() */
     uint64_t *hashes;       /* of the texts, by id */
@@ -47,7 +47,7 @@ enum kvr_status kvr_source_add_merge(struct kvr_source *source, uint32_t left, u
 
 /* Appends a step whose text and other are copied to the pool. */
 enum kvr_status kvr_source_add_step(struct kvr_source *source, enum kvr_pipeline pipeline,
-    struct kvr_step step, const char *text, size_t text_length, const char *other,
+    struct kvr_vocabulary_step step, const char *text, size_t text_length, const char *other,
     size_t other_length, struct kvr_error *error);
 
 /* Indexes the model tokens (those not only added) by text, for kvr_source_find(), and marks those
