@@ -17,6 +17,8 @@
 #                                            the picture
 set -euo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
+# In the repository the programs are in build/bin; installed, in bin beside share/kvr.
+[ ! -x "$here/../../bin/kvr-evict" ] || PATH=$here/../../bin:$PATH
 PATH=${BUILD:-$here/build}/bin:$PATH
 picture=${1:-pollution.png}
 work=$(mktemp -d)

@@ -83,8 +83,8 @@ run_blocks() {
         mkdir here
         ln -s "$PWD"/*.jsonl "$PWD"/*.gz here/
         if grep -q '^\$ ' "$block"; then # a session: the command, then what it prints
-            sed -n 's/^\$ //p' "$block" >typed
-            sed '/^\$ /d' "$block" | tr -d ' \n' >wanted
+            sed -n 's/^[$>] //p' "$block" >typed # > is a command's next line
+            sed '/^[$>] /d' "$block" | tr -d ' \n' >wanted
             (cd here && bash ../typed) | tr -d ' \n' >got
             cmp wanted got
         else

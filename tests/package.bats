@@ -31,6 +31,10 @@ foreign_symbols() {
     done
     printf '#include "%s"\n' */*.h >"$BATS_TEST_TMPDIR/all.c" # and all of them together
     ${CC:-cc} -std=gnu11 -Wall -Werror -fsyntax-only -I. "$BATS_TEST_TMPDIR/all.c"
+    cd "$BATS_TEST_TMPDIR"
+    # The examples find their trace and programs there too.
+    run env -u SHARED PATH=/usr/bin:/bin "$root/share/kvr/examples/failure.sh"
+    assert_line --regexp '^drained +of w3 '
     cd "$REPO"
     make -s uninstall prefix="$root"
     assert_equal "$(find "$root" -not -type d)" ""
