@@ -10,6 +10,8 @@
 
 #include <stdio.h>
 
+enum { NOWHERE_REQUESTS = 100 }; /* so many without any worker: the user must know */
+
 struct settings {
     struct routing_settings routing;
     const char *workers, *model, *gpu, *cost_file;
@@ -136,15 +138,27 @@ static enum kvr_status route_line(struct tool *tool, struct kvr_router *router,
     return KVR_OK;
 }
 
+static void warn_of_no_worker(struct tool *tool, uint64_t requests)
+{
+    tool_warn(tool,
+        "%lu requests have passed and no worker is known: -w names them, so do worker lines and "
+        "match",
+        (unsigned long)requests);
+}
+
 static void route_lines(
     struct tool *tool, struct kvr_router *router, struct kvr_route_reader *reader, bool explain)
 {
     struct kvr_error error = {0};
+    uint64_t nowhere = 0; /* requests while no worker is known */
 
     while (tool_next(tool) == TOOL_LINE) {
         bool event = kvr_line_is_event(&tool->line);
         enum kvr_status status = event ? kvr_route_event(reader, &tool->line, &error)
                                        : route_line(tool, router, reader, explain, &error);
+        /* Names may come with a later line. */
+        if (!event && !reader->fleet->count && ++nowhere == NOWHERE_REQUESTS)
+            warn_of_no_worker(tool, nowhere);
         if (status == KVR_OK && event) {
             kvr_line_pass(&tool->line, &tool->out);
         } else if (status == KVR_BAD_INPUT) {
@@ -154,6 +168,8 @@ static void route_lines(
             break;
         }
     }
+    if (nowhere && nowhere < NOWHERE_REQUESTS && !reader->fleet->count)
+        warn_of_no_worker(tool, nowhere);
 }
 
 int main(int argc, char **argv)

@@ -146,6 +146,7 @@ struct setup {
     struct kvr_sim_trace trace; /* of studies */
     const char *command;
     uint32_t workers; /* joined so far */
+    bool request_seen, worker_seen;
 };
 
 static enum kvr_status read_tier(const char *text, double kv_bytes, double compression,
@@ -358,6 +359,7 @@ static enum kvr_status take_due(
     enum kvr_status status;
 
     while ((status = kvr_sim_plan_due(&setup->plan, time_ms, &due, error)) == KVR_OK) {
+        setup->worker_seen = true;
         status = take(setup, due, error);
         if (status == KVR_BAD_INPUT) {
             kvr_error_prefix(error, "%s:%lu", due->source.file, due->source.number);
@@ -385,6 +387,8 @@ static enum kvr_status each_line(struct setup *setup, take_line *take, struct kv
             status = take_due(setup, time_ms, take, error);
             if (status == KVR_OK)
                 status = take(setup, line, error);
+            setup->request_seen |= !kvr_line_is_event(line);
+            setup->worker_seen |= kvr_value_is(kvr_line_get(line, KVR_NAME_EVENT), "worker");
         }
         if (status == KVR_BAD_INPUT) {
             tool_bad_line(tool, error);
@@ -526,6 +530,8 @@ int main(int argc, char **argv)
                      : simulate(&setup, &error);
     if (status != KVR_OK)
         tool_fail(&setup.tool, &error);
+    else if (setup.request_seen && !setup.worker_seen && !settings->workers)
+        tool_warn(&setup.tool, "no worker, so every request failed: -w 8 makes eight");
     kvr_sim_plan_release(&setup.plan);
     kvr_sim_reader_release(&setup.reader);
     return tool_end(&setup.tool);

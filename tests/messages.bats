@@ -37,6 +37,27 @@ load helper
     assert_equal "$stderr" ""
 }
 
+@test "kvr-stats names what its verdict lacks, and only that" {
+    run kvr-stats "$(trace_slice)"
+    assert_output --partial "cannot tell: needs what each worker held (kvr-match), the worker chosen (route.worker);"
+    run kvr-stats --from litellm "$DATA/formats/litellm.jsonl"
+    assert_line "  cannot tell: needs block ids (kvr-tokenize), what each worker held (kvr-match)"
+}
+
+@test "done lines that repeat what requests brought along are not lost; others are, and in partials too" {
+    kvr-sim -w 2 --events "$(trace_slice)" >"$BATS_TEST_TMPDIR/live"
+    cd "$BATS_TEST_TMPDIR"
+    assert_equal "$(grep -c '"event":"done"' live)" 1000
+    run kvr-stats live
+    refute_output --partial "without their request"
+    run kvr-stats --merge < <(split -n l/3 --filter='kvr-stats --partial' live)
+    refute_output --partial "done lines"
+    run kvr-stats < <(grep -v '"request:7",' live; grep '"event":"done".*"request:7",' live)
+    assert_line "  1000 done lines without their request"
+    run kvr-stats <<<'{"event": "done", "timestamp": 1, "response": {"status": 200}}'
+    assert_line "  1 done lines without their request"
+}
+
 @test "kvr-stats knows a log that tells it nothing, and prints no nan" {
     run kvr-stats <<<'{"ts": "03:00", "path": "/v1/chat/completions", "code": 200}'
     assert_output --partial "another program's log? --from and --map read those"

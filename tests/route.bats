@@ -28,9 +28,13 @@ route() {
 }
 
 @test "without workers: null and no-worker, and nothing blocks" {
-    run route '{"input_length":5}'
+    run --separate-stderr route '{"input_length":5}
+{"input_length":5}'
     assert_success
-    assert_output "null no-worker -"
+    assert_output "null no-worker -
+null no-worker -"
+    # shellcheck disable=SC2154 # stderr is set by run --separate-stderr
+    assert_equal "$(grep -c '2 requests have passed and no worker is known: -w names them' <<<"$stderr")" 1
 }
 
 @test "without matches the least loaded: equal workers take turns" {

@@ -309,8 +309,10 @@ END
 }
 
 @test "no workers: 503, and an empty trace is an empty answer" {
-    run kvr-sim <<<'{"input_length":5}'
+    run --separate-stderr kvr-sim <<<'{"input_length":5}'
     assert_success
+    # shellcheck disable=SC2154 # stderr is set by run --separate-stderr
+    assert_equal "$stderr" "kvr-sim: no worker, so every request failed: -w 8 makes eight"
     assert_equal "$(jq -c '[.route.reason, .response.status]' <<<"$output")" '["no-worker",503]'
     run kvr-sim -w 3 </dev/null
     assert_success

@@ -11,7 +11,8 @@ struct kvr_diagnosis kvr_diagnose(const struct kvr_view *view, bool has_match)
         .kv_usage = kvr_metric_named(view, "kv_usage_max"),
         .evicted_unused = kvr_metric_named(view, "evicted_unused_rate"),
         .router = NAN,
-        .cache = NAN};
+        .cache = NAN,
+        .workers = view->load_count};
     double prompt = (double)counters[KVR_COUNT_BEST_PROMPT_TOKENS];
 
     diagnosis.chosen = prompt > 0 ? (double)counters[KVR_COUNT_CHOSEN_TOKENS] / prompt : NAN;
@@ -63,10 +64,27 @@ static void add_percent(struct kvr_buffer *out, const char *format, double share
         kvr_buffer_append_format(out, format, share * 100);
 }
 
+/* What a verdict would need and this stream does not tell. */
+static void add_wants(const struct kvr_diagnosis *diagnosis, struct kvr_buffer *out)
+{
+    const char *between = ": needs ";
+
+    if (isnan(diagnosis->ceiling)) {
+        kvr_buffer_append_format(out, "%sblock ids (kvr-tokenize)", between);
+        between = ", ";
+    }
+    if (isnan(diagnosis->best)) {
+        kvr_buffer_append_format(out, "%swhat each worker held (kvr-match)", between);
+        between = ", ";
+    }
+    if (!diagnosis->workers)
+        kvr_buffer_append_format(out, "%sthe worker chosen (route.worker)", between);
+}
+
 void kvr_diagnosis_text(const struct kvr_diagnosis *diagnosis, struct kvr_buffer *out)
 {
     static const char *const sentences[] = {
-        "cannot tell: needs match (kvr-match) or block ids, and the worker chosen",
+        "cannot tell",
         "little to share: routing and caching cannot gain much on these prompts",
         "router fine, cache fine",
         "router shattering locality, cache fine: prompts go to workers that hold less than others",
@@ -75,6 +93,8 @@ void kvr_diagnosis_text(const struct kvr_diagnosis *diagnosis, struct kvr_buffer
     };
 
     kvr_buffer_append_text(out, sentences[diagnosis->verdict]);
+    if (diagnosis->verdict == KVR_VERDICT_UNKNOWN)
+        add_wants(diagnosis, out);
     add_percent(out, "; reusable at best %.1f %%", diagnosis->ceiling);
     add_percent(out, ", held by the best worker %.1f %%", diagnosis->best);
     add_percent(out, ", by the chosen one %.1f %%", diagnosis->chosen);

@@ -37,6 +37,7 @@ struct kvr_diagnosis {
     double cache;                 /* best / ceiling */
     double kept;                  /* reused / promised */
     double kv_usage, evicted_unused;
+    uint32_t workers; /* that requests were sent to */
 };
 
 struct kvr_diagnosis kvr_diagnose(const struct kvr_view *view, bool has_match);

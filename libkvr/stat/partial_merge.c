@@ -407,7 +407,7 @@ enum kvr_status kvr_partial_merge(
     struct reader reader = {.scale = &report->scale, .error = error};
     struct kvr_windows *windows = &report->windows;
     double oldest_ms = NAN, newest_ms = NAN;
-    uint64_t counts[18];
+    uint64_t counts[18], answered_ids = 0, unmatched_ids = 0;
 
     enum kvr_status status = check_options(report, line, by, error);
     if (status == KVR_OK)
@@ -424,6 +424,9 @@ enum kvr_status kvr_partial_merge(
     kvr_buffer_release(&reader.scratch);
     if (status != KVR_OK)
         return status;
+    /* 0 where a partial does not say. */
+    kvr_value_u64(kvr_line_find(line, "answered_ids"), &answered_ids);
+    kvr_value_u64(kvr_line_find(line, "unmatched_ids"), &unmatched_ids);
     windows->oldest_ms = fmin(windows->oldest_ms, oldest_ms);
     windows->newest_ms = fmax(windows->newest_ms, newest_ms);
     report->merged_parts += counts[16];
@@ -436,6 +439,8 @@ enum kvr_status kvr_partial_merge(
     windows->untimed_lines += counts[3];
     report->forgotten += counts[4];
     report->unmatched_done += counts[5];
+    report->answered_ids += answered_ids;
+    report->unmatched_ids += unmatched_ids;
     report->done_seen |= counts[6] != 0;
     report->match_seen |= counts[7] != 0;
     report->blocks_seen |= counts[8] != 0;
@@ -532,7 +537,7 @@ enum kvr_status kvr_partial_settle(struct kvr_report *report, struct kvr_error *
     if (contradict)
         leave_out(report, "stored and evicted blocks of some workers",
             "more than one partial speaks of these workers");
-    if (report->unmatched_done)
+    if (kvr_report_lost_done(report))
         leave_out(report, "outcome of some requests",
             "their done lines are in another partial, or their requests in none");
     if (report->inactive_seen && report->match_seen) {

@@ -223,6 +223,8 @@ void kvr_partial_write(const struct kvr_report *report, const char *by, struct k
     add_u64(out, "untimed_lines", report->windows.untimed_lines);
     add_u64(out, "forgotten", report->forgotten);
     add_u64(out, "unmatched_done", report->unmatched_done);
+    add_u64(out, "answered_ids", report->answered_ids);
+    add_u64(out, "unmatched_ids", report->unmatched_ids);
     add_u64(out, "done_seen", report->done_seen);
     add_u64(out, "match_seen", report->match_seen);
     add_u64(out, "blocks_seen", report->blocks_seen);

@@ -530,10 +530,11 @@ static void closing(struct kvr_buffer *out, const struct kvr_render *render)
         print(out, "  %lu lines came too late for their window (--late)\n",
             report->windows.late_lines);
     if (report->windows.untimed_lines)
-        print(out, "  %lu lines have no time that windows can use (--time-unit)\n",
+        print(out,
+            "  %lu lines have no time, or one far from the others': in no window (--time-unit)\n",
             report->windows.untimed_lines);
-    if (report->unmatched_done)
-        print(out, "  %lu done lines without their request\n", report->unmatched_done);
+    if (kvr_report_lost_done(report))
+        print(out, "  %lu done lines without their request\n", kvr_report_lost_done(report));
     kvr_report_left_out(report, add_left_out, out);
 }
 

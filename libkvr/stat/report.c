@@ -319,6 +319,8 @@ static enum kvr_status request(
         status = kvr_report_wait(report, line, &facts, &place, error);
     else
         kvr_add_outcome(report, &facts, &addition);
+    if (facts.answered)
+        report->answered_ids += kvr_value_identity(kvr_line_get(line, KVR_NAME_ID));
     return status == KVR_OK ? kvr_addition_apply(report, &addition, &place, error) : status;
 }
 

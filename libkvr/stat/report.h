@@ -114,6 +114,9 @@ struct kvr_report {
     size_t pending_capacity;
     uint64_t pending_first, pending_next;
     uint64_t forgotten, unmatched_done;
+    /* Sums of the identities of the requests that came with their answers, and of the unmatched
+     * done lines. They are equal where a stream says each end twice, as kvr-sim --events does. */
+    uint64_t answered_ids, unmatched_ids;
     uint64_t lines, request_lines, event_lines;
     uint64_t other_events; /* of kinds that mean nothing here */
     uint64_t *ids;         /* scratch */
@@ -146,6 +149,10 @@ enum kvr_status kvr_report_finish(struct kvr_report *report, struct kvr_error *e
 bool kvr_report_total(const struct kvr_report *report, struct kvr_tally *total);
 
 /* Calls each() with the name of every part of the report that is not known exactly, and why. */
+/* done lines whose request was never told: 0 where all of them repeat what requests brought along.
+ */
+uint64_t kvr_report_lost_done(const struct kvr_report *report);
+
 void kvr_report_left_out(const struct kvr_report *report,
     void (*each)(void *context, const char *name, const char *why), void *context);
 

@@ -91,6 +91,11 @@ static enum kvr_status correct(struct kvr_report *report, const struct kvr_pendi
     return kvr_addition_apply(report, &after, &place, error);
 }
 
+uint64_t kvr_report_lost_done(const struct kvr_report *report)
+{
+    return report->unmatched_ids == report->answered_ids ? 0 : report->unmatched_done;
+}
+
 enum kvr_status kvr_report_done(struct kvr_report *report, const struct kvr_line *line,
     struct kvr_pane *pane, struct kvr_error *error)
 {
@@ -108,6 +113,7 @@ enum kvr_status kvr_report_done(struct kvr_report *report, const struct kvr_line
     report->done_seen = true;
     if (!known) {
         report->unmatched_done++;
+        report->unmatched_ids += key ? key : 1; /* one without an id has no request */
         return KVR_OK;
     }
     struct kvr_pending *pending = pending_at(report, *known);
