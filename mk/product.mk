@@ -21,10 +21,11 @@ $(foreach page,$(filter kvr%.1,$(notdir $(MANUALS))),$(if $(wildcard cmd/$(page:
     $(eval $(BUILD)/man/$(page): $(BUILD)/bin/$(page:.1=))))
 
 .PHONY: completions
-COMPLETIONS := $(foreach program,$(notdir $(PROGRAMS)),$(addprefix $(BUILD)/completions/,$(program).bash _$(program) $(program).fish))
+COMPLETED := $(notdir $(PROGRAMS) $(wildcard scripts/kvr-*))
+COMPLETIONS := $(foreach program,$(COMPLETED),$(addprefix $(BUILD)/completions/,$(program).bash _$(program) $(program).fish))
 completions: $(COMPLETIONS)
 # That of kvr lists the programs beside it.
-$(filter %/kvr.bash %/_kvr %/kvr.fish,$(COMPLETIONS)): $(PROGRAMS)
+$(filter %/kvr.bash %/_kvr %/kvr.fish,$(COMPLETIONS)): $(addprefix $(BUILD)/bin/,$(COMPLETED))
 
 $(BUILD)/completions/%.bash: $(BUILD)/bin/%
 	@mkdir -p $(@D)
@@ -54,7 +55,7 @@ install: all completions
 	install -m 755 $(PROGRAMS) $(DESTDIR)$(bindir)
 	if [ -e $(CUDA_PLUGIN) ]; then install -d $(DESTDIR)$(prefix)/lib/kvr && install -m 755 $(CUDA_PLUGIN) $(DESTDIR)$(prefix)/lib/kvr/; fi
 	for page in $(MANUALS); do install -m 644 $$page $(DESTDIR)$(mandir)/man$${page##*.}/ || exit; done
-	for program in $(notdir $(PROGRAMS)); do \
+	for program in $(COMPLETED); do \
 	    install -m 644 $(BUILD)/completions/$$program.bash $(DESTDIR)$(prefix)/share/bash-completion/completions/$$program && \
 	    install -m 644 $(BUILD)/completions/_$$program $(DESTDIR)$(prefix)/share/zsh/site-functions/_$$program && \
 	    install -m 644 $(BUILD)/completions/$$program.fish $(DESTDIR)$(prefix)/share/fish/vendor_completions.d/$$program.fish || exit; done
@@ -68,7 +69,7 @@ install: all completions
 uninstall:
 	rm -f $(addprefix $(DESTDIR)$(bindir)/,$(notdir $(PROGRAMS)))
 	for page in $(notdir $(MANUALS)); do rm -f $(DESTDIR)$(mandir)/man$${page##*.}/$$page; done
-	for program in $(notdir $(PROGRAMS)); do rm -f $(DESTDIR)$(prefix)/share/bash-completion/completions/$$program \
+	for program in $(COMPLETED); do rm -f $(DESTDIR)$(prefix)/share/bash-completion/completions/$$program \
 	    $(DESTDIR)$(prefix)/share/zsh/site-functions/_$$program $(DESTDIR)$(prefix)/share/fish/vendor_completions.d/$$program.fish; done
 	for file in $(notdir $(INSTALLED_DATA) $(DEMO)); do rm -f $(DESTDIR)$(datadir)/$$file; done
 	for file in $(notdir $(EXAMPLES)); do rm -f $(DESTDIR)$(datadir)/examples/$$file; done
