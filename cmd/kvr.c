@@ -127,8 +127,18 @@ static int completion(const char *folder, const char *shell)
     return fflush(stdout) == 0 ? 0 : 3;
 }
 
-/* The page of a program or of a subject. Where the programs were built it is not installed. A
- * machine may have mandoc (whose man is mman on Debian) and no man. */
+/* Becomes the program that shows this file, if there is one of both. A machine may have mandoc
+ * (whose man is mman on Debian) and no man. */
+static void show_file(const char *path)
+{
+    if (access(path, R_OK) != 0)
+        return;
+    execlp("man", "man", path, (char *)NULL);
+    execlp("mandoc", "mandoc", path, (char *)NULL);
+}
+
+/* The page of a program or of a subject: beside the programs where they were built, or where they
+ * were unpacked or installed and man does not look; else man finds it. */
 static int show_page(const char *folder, const char *name)
 {
     char path[2 * PATH_BYTES];
@@ -140,10 +150,10 @@ static int show_page(const char *folder, const char *name)
     for (const char *section = tutorial ? "7" : "157"; *section && !strchr(name, '/'); section++) {
         snprintf(path, sizeof path, itself ? "%s/../man/kvr%.0s.%c" : "%s/../man/kvr-%s.%c", folder,
             name, *section);
-        if (access(path, R_OK) == 0) {
-            execlp("man", "man", path, (char *)NULL);
-            execlp("mandoc", "mandoc", path, (char *)NULL);
-        }
+        show_file(path);
+        snprintf(path, sizeof path, "%s/../share/man/man%c/kvr%s%s.%c", folder, *section,
+            itself ? "" : "-", itself ? "" : name, *section);
+        show_file(path);
     }
     snprintf(path, sizeof path, itself ? "kvr%.0s" : "kvr-%s", name);
     execlp("man", "man", tutorial ? "7" : path, tutorial ? path : NULL, (char *)NULL);

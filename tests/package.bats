@@ -71,6 +71,8 @@ foreign_symbols() {
     assert_output --partial "$root/bin/../lib/kvr/libonig"
     refute_output --regexp 'lib(z|xxhash|curl)\.'
     "$root/bin/kvr" help | grep 'choose a worker'
+    MANPAGER=cat "$root/bin/kvr" help tutorial | grep 'from a log to a router that is watched'
+    MANPAGER=cat "$root/bin/kvr" help match | grep 'find the longest reusable prefix'
     for program in "$root"/bin/kvr-*; do "$program" -V; done
     cd "$BATS_TEST_TMPDIR"
     mkfifo loop
