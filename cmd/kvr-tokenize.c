@@ -275,6 +275,22 @@ static void run_pool(struct tool *tool, struct pool *pool)
     drain(tool);
 }
 
+/* A log whose prompts have another name passes as it is, and looks as if nothing could be reused.
+ */
+static void warn_of_no_text(struct tool *tool, const struct pool *pool)
+{
+    uint64_t all_tokenized = 0, all_without = 0, tokenized, without;
+
+    for (size_t i = 0; i < pool->thread_count; i++) {
+        kvr_annotator_counts(pool->workers[i].annotator, &tokenized, &without);
+        all_tokenized += tokenized;
+        all_without += without;
+    }
+    if (!all_tokenized && all_without)
+        tool_warn(tool, "no line has a prompt, messages or token_ids: nothing was tokenized (--map "
+                        "makes them of other members)");
+}
+
 static void release_pool(struct pool *pool)
 {
     kvr_ordered_destroy(pool->ordered);
@@ -315,6 +331,8 @@ static enum kvr_status run(struct tool *tool, const struct settings *settings,
         if (!status)
             run_pool(tool, pool);
     }
+    if (!status)
+        warn_of_no_text(tool, pool);
     if (pool)
         release_pool(pool);
     return status;

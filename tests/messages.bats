@@ -66,6 +66,18 @@ load helper
     refute_output --partial "another program's log"
 }
 
+@test "kvr-tokenize says when no line had anything to tokenize" {
+    for threads in 1 2; do
+        run --separate-stderr kvr-tokenize -j "$threads" <<<'{"text": "hi"}'
+        assert_output '{"text": "hi"}'
+        assert_equal "$(grep -c 'nothing was tokenized' <<<"$stderr")" 1
+        run --separate-stderr kvr-tokenize -j "$threads" < <(printf '%s\n' '{"text": "hi"}' '{"prompt": "hi"}')
+        assert_equal "$stderr" ""
+        run --separate-stderr kvr-tokenize -j "$threads" <<<'{"hash_ids": [1]}'
+        assert_equal "$stderr" ""
+    done
+}
+
 @test "long names of workers stay apart in tables" {
     run kvr-stats <<'END'
 {"input_length": 10, "route": {"worker": "vllm-deployment-7d9f8b6c5d-abcde"}}

@@ -35,7 +35,7 @@ shared_vocabularies() {
 
 @test "what has no content passes byte for byte" {
     printf '%s\n' '{"hash_ids":[1, 2],"input_length":9 }' '{"event":"done","prompt":"x"}' '{}' >lines
-    run kvr-tokenize lines
+    run --separate-stderr kvr-tokenize lines
     assert_success
     assert_output "$(cat lines)"
 }

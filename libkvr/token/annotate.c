@@ -21,6 +21,7 @@ struct kvr_annotator {
     struct kvr_buffer names;     /* of media */
     struct encoder_slot encoders[ENCODER_LIMIT];
     uint64_t clock;
+    uint64_t tokenized, without_text; /* request lines */
     struct kvr_ids ids;
     struct kvr_chain_state chain;
     struct kvr_buffer text, scratch[4];
@@ -445,6 +446,7 @@ enum kvr_status kvr_annotate(struct kvr_annotator *a, const struct kvr_line *lin
     enum kvr_status status = kvr_models_get(a->models, name, &model, error);
     if (!status && a->options.decode && kvr_line_get(line, KVR_NAME_TOKEN_IDS).type > KVR_NULL) {
         status = decode_line(a, model, line, out, error);
+        found = true;
     } else if (!status) {
         status = read_content(a, model, line, &found, &plain, error);
         rendered = found && kvr_line_get(line, KVR_NAME_TOKEN_IDS).type <= KVR_NULL &&
@@ -460,5 +462,16 @@ enum kvr_status kvr_annotate(struct kvr_annotator *a, const struct kvr_line *lin
         status = kvr_error_memory(error);
     if (status)
         out->length = before;
+    else if (found)
+        a->tokenized++;
+    else if (kvr_line_get(line, KVR_NAME_HASH_IDS).type <= KVR_NULL)
+        a->without_text++;
     return status;
+}
+
+void kvr_annotator_counts(
+    const struct kvr_annotator *annotator, uint64_t *tokenized, uint64_t *without_text)
+{
+    *tokenized = annotator->tokenized;
+    *without_text = annotator->without_text;
 }
