@@ -428,7 +428,8 @@ static void gather_models(struct call *call)
 static bool comes_from_afar(const struct kvr_http_head *head)
 {
     static const char *const signs[] = {"forwarded", "x-forwarded-for", "x-forwarded-host",
-        "x-real-ip", "via", "origin", "referer"};
+        "x-forwarded-proto", "x-real-ip", "x-client-ip", "true-client-ip", "cf-connecting-ip",
+        "via", "origin", "referer"};
 
     for (size_t i = 0; i < sizeof signs / sizeof *signs; i++)
         if (kvr_http_header(head, signs[i]).text)

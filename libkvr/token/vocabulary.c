@@ -9,7 +9,8 @@ uint64_t kvr_piece_hash_of(const uint8_t *piece, size_t length)
 
     if (length > 16)
         return XXH3_64bits(piece, length);
-    memcpy(words, piece, length);
+    if (length) /* a text without bytes may be nowhere */
+        memcpy(words, piece, length);
     return kvr_piece_hash(words[0], words[1]);
 }
 

@@ -102,7 +102,7 @@ static uint64_t *find_slot(
             continue;
         const struct kvr_source_token *token = &source->tokens[(uint32_t)entry];
         if (token->length == length &&
-            memcmp(source->bytes.data + token->offset, bytes, length) == 0)
+            (!length || memcmp(source->bytes.data + token->offset, bytes, length) == 0))
             return &source->string_slots[slot];
     }
 }
