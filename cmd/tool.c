@@ -17,6 +17,10 @@ enum { PROGRESS_EVERY_MS = 500, PROGRESS_CHECK_LINES = 1024 };
 
 /* Set by signal handlers: the one mutable state that a program cannot hand around. */
 static volatile int interrupted; /* SIGINT or SIGTERM, its number */
+static volatile double interrupted_ms;
+
+enum { INSISTENCE_MS = 500 }; /* a second signal after so long ends the program as it is */
+
 static volatile int woken;       /* any signal that somebody waits for */
 static volatile int caught[NSIG];
 
@@ -113,6 +117,17 @@ static void on_interrupt(int number)
     /* A signal that comes just before a read would not end it: ring again until it does. */
     static const struct itimerval again = {{0, 100000}, {0, 100000}};
 
+    double now_ms = kvr_clock_ms();
+
+    /* Asked again: what keeps the program may be an output that nobody reads. Not at once, as
+     * timeout(1) sends its signal to the process and to the group that it is in. */
+    if (interrupted && now_ms - interrupted_ms >= INSISTENCE_MS) {
+        signal(number, SIG_DFL);
+        raise(number);
+        return;
+    }
+    if (!interrupted)
+        interrupted_ms = now_ms;
     interrupted = number;
     woken = 1;
     setitimer(ITIMER_REAL, &again, NULL);

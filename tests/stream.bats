@@ -316,6 +316,27 @@ requests() {
     each_of ENDERS check
 }
 
+@test "a second signal ends a tool whose output nobody reads" {
+    jq -nc 'range(200000) | {id: ., input_length: 9, prompt: "x"}' >lines
+    check() {
+        local i
+        rm -f out code pid && mkfifo out
+        exec 8<>out # open, and never read
+        bash -mc '"$@" lines >out & echo $! >pid; wait $!; echo $? >code' _ "${tool[@]}" 3>&- 8>&- &
+        for i in $(seq 100); do [ -s pid ] && break; sleep 0.05; done
+        sleep 0.3
+        kill -TERM "$(cat pid)"
+        for i in $(seq 100); do
+            [ -s code ] && break
+            sleep 0.6
+            kill -TERM "$(cat pid)" || true
+        done
+        exec 8>&-
+        assert_equal "$(cat code)" 143
+    }
+    each_live check
+}
+
 @test "-m merges: a regular file comes first, a FIFO as it arrives, a second writer is heard" {
     echo '{"event":"first"}' >events
     check() {
