@@ -217,6 +217,19 @@ static bool ends_with(const char *path, const char *ending)
     return length >= tail && strcmp(path + length - tail, ending) == 0;
 }
 
+/* The text of a file that was found beside the weights, where a FIFO could wait for ever. */
+static enum kvr_status read_beside(
+    const char *path, struct kvr_buffer *text, struct kvr_error *error)
+{
+    struct stat info;
+    char shown[128];
+
+    if (stat(path, &info) == 0 && !S_ISREG(info.st_mode))
+        return kvr_error_set(error, KVR_IO, "'%s' is no regular file",
+            kvr_printable(shown, sizeof shown, path, strlen(path)));
+    return kvr_read_file(path, text, error);
+}
+
 /* A folder, an index, or one file of safetensors. */
 static enum kvr_status open_safetensors(struct kvr_model_file *file, const char *path,
     bool is_folder, struct kvr_structure *structure, struct kvr_error *error)
@@ -243,12 +256,12 @@ static enum kvr_status open_safetensors(struct kvr_model_file *file, const char 
             status = kvr_error_memory(error);
     }
     if (status == KVR_OK)
-        status = kvr_read_file(config.data, &text, error);
+        status = read_beside(config.data, &text, error);
     if (status == KVR_OK)
         status = read_config(file, text.data, text.length, structure, error);
     kvr_buffer_clear(&text);
     if (status == KVR_OK && is_index)
-        status = kvr_read_file(index.data, &text, error);
+        status = read_beside(index.data, &text, error);
     if (status == KVR_OK && is_index) {
         status = kvr_json_check(structure, text.data, text.length, &object, NULL, error);
         if (status == KVR_OK) {

@@ -318,6 +318,11 @@ $line" >out
     run kvr-prefill --weights . </dev/null
     assert_equal "$status" 4
     assert_output --partial "architecture 'mamba'"
+    rm config.json
+    mkfifo config.json
+    run timeout 20 kvr-prefill --weights . </dev/null
+    assert_equal "$status" 3
+    assert_output --partial "config.json' is no regular file"
 }
 
 @test "--weights: a model that computes no numbers is said to, and not measured" {

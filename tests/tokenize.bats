@@ -145,6 +145,14 @@ shared_vocabularies() {
     run kvr-tokenize -t m/tokenizer.json <<<'{}'
     assert_failure 1
     assert_output --partial 'expected an expression'
+    # a FIFO is waited for by none of these
+    rm m/additional_chat_templates/broken.jinja m/special_tokens_map.json
+    mkfifo m/special_tokens_map.json m/additional_chat_templates/z.jinja
+    run timeout 20 kvr-tokenize -t m/tokenizer.json <<<'{}'
+    assert_failure 3
+    assert_output --partial "'m/additional_chat_templates/z.jinja' is no regular file"
+    rm m/additional_chat_templates/z.jinja
+    assert_equal "$(timeout 20 kvr-tokenize -t m/tokenizer.json --style plain --render --count <<<'{"messages":[]}' | jq -r .prompt)" file
 }
 
 @test "messages as servers have them before the template" {

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
 
@@ -39,6 +40,15 @@ static enum kvr_status read_file(const char *path, struct kvr_buffer *out, struc
     return status;
 }
 
+/* FIFOs and devices beside a vocabulary are none of its files: to read them could wait for ever.
+ * What is not there, or is a folder, is told when it is read. */
+static bool may_be_read(const char *path)
+{
+    struct stat info;
+
+    return stat(path, &info) != 0 || S_ISREG(info.st_mode) || S_ISDIR(info.st_mode);
+}
+
 /* Puts the first of PREFIX + names[i] (+ ".gz") that is there into out. */
 static void first_file(char *out, size_t size, const char *prefix, int prefix_length,
     const char *const *names, size_t count)
@@ -47,7 +57,7 @@ static void first_file(char *out, size_t size, const char *prefix, int prefix_le
         for (int zipped = 0; zipped < 2; zipped++) {
             int length = snprintf(
                 out, size, "%.*s%s%s", prefix_length, prefix, names[i], zipped ? ".gz" : "");
-            if (length > 0 && (size_t)length < size && access(out, R_OK) == 0)
+            if (length > 0 && (size_t)length < size && access(out, R_OK) == 0 && may_be_read(out))
                 return;
         }
     }
@@ -122,8 +132,12 @@ static enum kvr_status read_named(
             *text = (struct kvr_chat_text){.name = name};
             texts->named_count++;
             kvr_buffer_append_format(&path, "%s/%s", folder, entries[i]->d_name);
-            status = kvr_buffer_text(&path) ? read_file(path.data, &text->bytes, error)
-                                            : kvr_error_memory(error);
+            if (!kvr_buffer_text(&path))
+                status = kvr_error_memory(error);
+            else if (may_be_read(path.data))
+                status = read_file(path.data, &text->bytes, error);
+            else
+                status = kvr_error_set(error, KVR_IO, "'%s' is no regular file", path.data);
             text->source = (struct kvr_chat_json){text->bytes.data, text->bytes.length};
             if (!text->source.data)
                 text->source.data = "";
