@@ -5,6 +5,9 @@
  */
 #include "line/json.h"
 
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
 #include <stdlib.h>
 
 enum expect {
@@ -37,9 +40,23 @@ static inline size_t trim(const char *text, size_t limit)
     return limit;
 }
 
+/* The next backslash, or NULL; the first bytes without a call, as escapes stand close together. */
+static inline const char *next_backslash(const char *at, const char *end)
+{
+#ifdef __SSE2__
+    for (int i = 0; i < 4 && end - at >= 16; i++, at += 16) {
+        __m128i bytes = _mm_loadu_si128((const __m128i *)at);
+        unsigned found = (unsigned)_mm_movemask_epi8(_mm_cmpeq_epi8(bytes, _mm_set1_epi8('\\')));
+        if (found)
+            return at + __builtin_ctz(found);
+    }
+#endif
+    return memchr(at, '\\', (size_t)(end - at));
+}
+
 static bool escapes_valid(const char *at, const char *end)
 {
-    while ((at = memchr(at, '\\', (size_t)(end - at)))) {
+    while ((at = next_backslash(at, end))) {
         if (++at == end)
             return false;
         if (*at == 'u') {
