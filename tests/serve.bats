@@ -643,7 +643,7 @@ events_of() {
 }
 
 @test "bad options and addresses" {
-    for bad in '-w a=http://127.0.0.1:1,a=http://127.0.0.1:2' '--policy random -- cat' '-t bytes -- cat' '--max-requests 0' '--listen x' '--listen :' '-w nothing://x' '-w ftp://x' '--policy nonsense' '--health-path x' '-- a b'; do
+    for bad in '-w a=http://127.0.0.1:1,a=http://127.0.0.1:2' '--policy random -- cat' '-t bytes -- cat' '--max-requests 0' '--listen x' '--listen :' '--listen 65537' '--listen 127.0.0.1:99999' '-w nothing://x' '-w ftp://x' '--policy nonsense' '--health-path x' '-- a b'; do
         # shellcheck disable=SC2086
         run kvr-serve $bad
         assert_failure 2

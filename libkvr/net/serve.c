@@ -45,7 +45,7 @@ static enum kvr_status find_address(
         snprintf(host, sizeof host, "%.*s", (int)(end - start), start);
     }
     if (!*port || strspn(port, "0123456789") != strlen(port) || strlen(port) > 5 ||
-        getaddrinfo(host, port, &hints, found) != 0)
+        atoi(port) > 65535 || getaddrinfo(host, port, &hints, found) != 0)
         return kvr_error_set(error, KVR_BAD_USAGE, "--listen: no address '%s'", listen);
     return KVR_OK;
 }

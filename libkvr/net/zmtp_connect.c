@@ -27,10 +27,10 @@ enum kvr_status kvr_zmtp_read_endpoint(
     char *end = NULL;
     unsigned long port = colon && colon > at ? strtoul(colon + 1, &end, 10) : 0;
     if (strncmp(endpoint, "tcp://", 6) != 0 || !port || port > 65535 || *end || colon[1] < '0' ||
-        colon[1] > '9')
+        colon[1] > '9' || (*at == '[') != (colon[-1] == ']'))
         return kvr_error_set(
             error, KVR_BAD_USAGE, "'%s' is not tcp://HOST:PORT or ipc://PATH", endpoint);
-    bool bracketed = *at == '[' && colon[-1] == ']';
+    bool bracketed = *at == '[';
     c->host = strndup(at + bracketed, (size_t)(colon - at) - 2 * bracketed);
     c->port = strdup(colon + 1);
     return c->host && c->port ? KVR_OK : kvr_error_memory(error);
@@ -186,8 +186,10 @@ enum kvr_status kvr_zmtp_listen(const char *endpoint, int *descriptor, struct kv
     const char *port = endpoint + 8;
 
     *descriptor = -1;
-    if (!kvr_zmtp_is_listening_endpoint(endpoint) || !*port ||
-        strspn(port, "0123456789") != strlen(port) || getaddrinfo(NULL, port, &hints, &found) != 0)
+    /* getaddrinfo takes 65537 for port 1. */
+    if (!kvr_zmtp_is_listening_endpoint(endpoint) || strspn(port, "0123456789") != strlen(port) ||
+        strlen(port) > 5 || atoi(port) < 1 || atoi(port) > 65535 ||
+        getaddrinfo(NULL, port, &hints, &found) != 0)
         return kvr_error_set(error, KVR_BAD_USAGE, "'%s' is not tcp://*:PORT", endpoint);
     /* An IPv6 socket takes IPv4 too. */
     for (at = found; at && at->ai_family != AF_INET6; at = at->ai_next)

@@ -401,7 +401,11 @@ static void a_peer_that_floods(void **state)
 static void endpoints(void **state)
 {
     static const char *const bad[] = {"tcp://h", "tcp://:1", "tcp://h:", "tcp://h:0",
-        "tcp://h:65536", "tcp://h:1x", "tcp://h:+1", "ipc://", "http://h:1", "tcp:/h:1", ""};
+        "tcp://h:65536", "tcp://h:1x", "tcp://h:+1", "ipc://", "http://h:1", "tcp:/h:1", "",
+        "tcp://[::1", "tcp://::1]:1"};
+    static const char *const no_ports[] = {"tcp://*:", "tcp://*:0", "tcp://*:65536",
+        "tcp://*:99999", "tcp://*:1x", "tcp://*:99999999999999999999"};
+    int descriptor;
 
     (void)state;
     assert_int_equal(kvr_reactor_init(&reactor, NULL), KVR_OK);
@@ -409,6 +413,10 @@ static void endpoints(void **state)
         const struct kvr_zmtp_options options = {bad[i], false, NULL, 1 << 16, &budget};
         assert_int_equal(kvr_zmtp_open(&connection, &reactor, &options, NULL), KVR_BAD_USAGE);
         assert_null(connection);
+    }
+    for (size_t i = 0; i < sizeof no_ports / sizeof *no_ports; i++) {
+        assert_int_equal(kvr_zmtp_listen(no_ports[i], &descriptor, NULL), KVR_BAD_USAGE);
+        assert_int_equal(descriptor, -1);
     }
     const struct kvr_zmtp_options six = {"tcp://[::1]:1", false, NULL, 1 << 16, &budget};
     assert_int_equal(kvr_zmtp_open(&connection, &reactor, &six, NULL), KVR_OK);
