@@ -134,7 +134,8 @@ enum kvr_status kvr_source_index(struct kvr_source *source, struct kvr_error *er
     free(source->hashes);
     source->string_slots = malloc(slots * sizeof *source->string_slots);
     source->hashes = malloc(((size_t)source->token_count + 1) * sizeof *source->hashes);
-    if (!source->string_slots || !source->hashes)
+    /* Where all texts are empty too they stand somewhere: nobody counts from a null pointer. */
+    if (!source->string_slots || !source->hashes || !kvr_buffer_reserve(&source->bytes, 1))
         return kvr_error_memory(error);
     memset(source->string_slots, 0xff, slots * sizeof *source->string_slots);
     source->string_mask = slots - 1;
