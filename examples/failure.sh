@@ -7,15 +7,9 @@
 # requests of the whole trace had to be decided again or failed.
 #   examples/failure.sh [TRACE]
 set -eu
-here=$(cd "$(dirname "$0")/.." && pwd)
-# In the repository the programs are in build/bin; installed, in bin beside share/kvr.
-[ ! -x "$here/../../bin/kvr-sim" ] || PATH=$here/../../bin:$PATH
-PATH=$here/build/bin:$PATH
-# The whole trace where it is, else the first 1,000 requests of it.
-trace=${1:-${SHARED:-$here/../shared}/traces/mooncake_conversation.jsonl.gz}
-[ $# -gt 0 ] || [ -e "$trace" ] || trace=$here/tests/data/mooncake_conversation_1k.jsonl.gz
-[ $# -gt 0 ] || [ -e "$trace" ] || trace=$here/mooncake_conversation_1k.jsonl.gz
-[ -r "$trace" ] || { echo "cannot read $trace" >&2; exit 3; }
+# shellcheck source=examples/common
+. "$(dirname "$0")/common"
+find_trace "$@"
 policy=${POLICY:-session}
 options=${OPTIONS:---model llama-3.1-70b --gpu 8xh100 -c 3000000}
 folder=$(mktemp -d)

@@ -16,10 +16,8 @@
 #   examples/pollution.sh [PICTURE.png]      needs kvr-evict (or build/bin), jq, awk; gnuplot for
 #                                            the picture
 set -euo pipefail
-here=$(cd "$(dirname "$0")/.." && pwd)
-# In the repository the programs are in build/bin; installed, in bin beside share/kvr.
-[ ! -x "$here/../../bin/kvr-evict" ] || PATH=$here/../../bin:$PATH
-PATH=${BUILD:-$here/build}/bin:$PATH
+# shellcheck source=examples/common
+. "$(dirname "$0")/common"
 picture=${1:-pollution.png}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

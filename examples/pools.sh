@@ -9,15 +9,9 @@
 # LONGER=32768 keeps only the requests with so many prompt tokens, RATES=rate=1:16:1 then.
 #   examples/pools.sh [TRACE]
 set -eu
-here=$(cd "$(dirname "$0")/.." && pwd)
-# In the repository the programs are in build/bin; installed, in bin beside share/kvr.
-[ ! -x "$here/../../bin/kvr-sim" ] || PATH=$here/../../bin:$PATH
-PATH=$here/build/bin:$PATH
-# The whole trace where it is, else the first 1,000 requests of it.
-trace=${1:-${SHARED:-$here/../shared}/traces/mooncake_conversation.jsonl.gz}
-[ $# -gt 0 ] || [ -e "$trace" ] || trace=$here/tests/data/mooncake_conversation_1k.jsonl.gz
-[ $# -gt 0 ] || [ -e "$trace" ] || trace=$here/mooncake_conversation_1k.jsonl.gz
-[ -r "$trace" ] || { echo "cannot read $trace" >&2; exit 3; }
+# shellcheck source=examples/common
+. "$(dirname "$0")/common"
+find_trace "$@"
 options="--model llama-3.1-70b --gpu 8xa100 --link 92GB/s --slo-ttft 30s"
 rates=${RATES:-rate=0.25:4:0.25}
 kept=$(mktemp)

@@ -100,7 +100,7 @@ load helper
 
 @test "shell scripts are clean" {
     cd "$REPO"
-    run shellcheck -x tests/run tests/deps tests/mutants tests/gpu/check tests/demo tests/soak packaging/deb packaging/tarball tests/fuzz/run tests/helper.bash tests/bench/*.sh tests/bench/all tests/bench/table
+    run shellcheck -x tests/run tests/deps tests/mutants tests/gpu/check tests/demo tests/soak packaging/deb packaging/tarball examples/*.sh examples/common tests/fuzz/run tests/helper.bash tests/bench/*.sh tests/bench/all tests/bench/table
     assert_success
 }
 
