@@ -634,9 +634,15 @@ events_of() {
     assert_equal "$(post -d '{"worker":"e\r\nX-Evil: 1","url":"http://127.0.0.1:'"$a"'"}' "$url/kvr/workers")" 200
     run curl -s -i -d "$CHAT" "$url/v1/chat/completions"
     assert_output --partial 'x-kvr-worker: e??X-Evil: 1'
-    for sign in 'Origin: http://evil.example' 'X-Forwarded-For: 1.2.3.4' 'Forwarded: for=1.2.3.4' 'Via: 1.1 proxy' 'X-Forwarded-Proto: https' 'X-Client-IP: 1.2.3.4' 'True-Client-IP: 1.2.3.4' 'CF-Connecting-IP: 1.2.3.4'; do
+    for sign in 'Origin: http://evil.example' 'X-Forwarded-For: 1.2.3.4' 'Forwarded: for=1.2.3.4' 'Via: 1.1 proxy' 'X-Forwarded-Proto: https' 'X-Client-IP: 1.2.3.4' 'True-Client-IP: 1.2.3.4' 'CF-Connecting-IP: 1.2.3.4' 'Host: evil.example:80'; do
         assert_equal "$(post -H "$sign" "$url/kvr/workers")" 403
     done
+    for host in localhost "node7:$port" 127.0.0.1 '[::1]:8080'; do
+        assert_equal "$(post -H "Host: $host" "$url/kvr/workers")" 200
+    done
+    assert_equal "$(post "$url/kvr/workers/e/drain")" 405
+    assert_equal "$(post "$url/kvr/nothing")" 404
+    assert_equal "$(post -d '{}' "$url/kvr/nothing")" 404
     for bad in 'http://127.0.0.1:99999' 'http://127.0.0.1:0' 'http://127.0.0.1:' 'http://127.0.0.1:x'; do
         assert_equal "$(post -d '{"worker":"q","url":"'"$bad"'"}' "$url/kvr/workers")" 400
     done

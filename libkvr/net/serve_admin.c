@@ -423,6 +423,21 @@ static void gather_models(struct call *call)
 
 /* ---- which ---- */
 
+/* A name of the wide world, as evil.example: with dots, and no address. A page under such a name
+ * can have it resolved to this machine, and is then of the same origin as what it asks. */
+static bool names_the_world(struct kvr_text host)
+{
+    bool dots = false, letters = false;
+
+    if (host.length && host.text[0] == '[')
+        return false;
+    for (size_t i = 0; i < host.length && host.text[i] != ':'; i++) {
+        dots |= host.text[i] == '.';
+        letters |= host.text[i] != '.' && (host.text[i] < '0' || host.text[i] > '9');
+    }
+    return dots && letters;
+}
+
 /* A connection from this machine may be a proxy's or a browser's, which a page from anywhere can
  * make ask. */
 static bool comes_from_afar(const struct kvr_http_head *head)
@@ -434,7 +449,7 @@ static bool comes_from_afar(const struct kvr_http_head *head)
     for (size_t i = 0; i < sizeof signs / sizeof *signs; i++)
         if (kvr_http_header(head, signs[i]).text)
             return true;
-    return false;
+    return names_the_world(kvr_http_header(head, "host"));
 }
 
 static void own_path(struct call *call, struct kvr_text path)
@@ -452,11 +467,15 @@ static void own_path(struct call *call, struct kvr_text path)
             add_worker(call);
         else
             list_workers(call);
-    } else if (posts && path.length > length + 1 && memcmp(path.text, workers, length) == 0 &&
+    } else if (path.length > length + 1 && memcmp(path.text, workers, length) == 0 &&
                path.text[length] == '/') {
-        change_worker(call, (struct kvr_text){path.text + length + 1, path.length - length - 1});
+        if (posts)
+            change_worker(
+                call, (struct kvr_text){path.text + length + 1, path.length - length - 1});
+        else
+            call_refuse(call, 405, "a worker is changed by POST");
     } else {
-        call_refuse(call, posts ? 404 : 405, "no such path");
+        call_refuse(call, 404, "no such path");
     }
 }
 
