@@ -21,7 +21,7 @@ static volatile double interrupted_ms;
 
 enum { INSISTENCE_MS = 500 }; /* a second signal after so long ends the program as it is */
 
-static volatile int woken;       /* any signal that somebody waits for */
+static volatile int woken; /* any signal that somebody waits for */
 static volatile int caught[NSIG];
 
 static const struct kvr_option common_options[] = {

@@ -43,8 +43,8 @@ enum kvr_decoder {
     KVR_DECODE_BYTE_FALLBACK, /* <0xNN> is the byte NN */
     KVR_DECODE_FUSE,          /* what follows sees all tokens as one */
     KVR_DECODE_STRIP,         /* up to a times text at the start, b times at the end */
-    KVR_DECODE_METASPACE,     /* text (the replacement) is a space; a: those of the first token go */
-    KVR_DECODE_SUFFIX,        /* text (the end-of-word suffix) is a space, in the last token nothing */
+    KVR_DECODE_METASPACE, /* text (the replacement) is a space; a: those of the first token go */
+    KVR_DECODE_SUFFIX,    /* text (the end-of-word suffix) is a space, in the last token nothing */
 };
 
 enum kvr_postprocessor {

@@ -418,7 +418,8 @@ static void unseen_layouts(void **state)
 /* What an event with this token_ids has as tokens; the list's bytes are given. */
 static void tokens_are(const char *list, size_t size, size_t count, const uint32_t *tokens)
 {
-    static const char before[] = "\x92\x01\x91\x95\xab" "BlockStored\x91\x01\xc0";
+    static const char before[] = "\x92\x01\x91\x95\xab"
+                                 "BlockStored\x91\x01\xc0";
     struct kvr_kv_decoder decoder = {0};
     struct kvr_kv_event event;
     char bytes[256];
