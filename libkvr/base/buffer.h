@@ -66,7 +66,8 @@ static inline void kvr_buffer_append_byte(struct kvr_buffer *buffer, char byte)
 
 void kvr_buffer_append_u64(struct kvr_buffer *buffer, uint64_t number);
 
-/* Appends numbers with commas between them. */
+/* Append numbers with commas between them. */
+void kvr_buffer_append_u64s(struct kvr_buffer *buffer, const uint64_t *numbers, size_t count);
 void kvr_buffer_append_u32s(struct kvr_buffer *buffer, const uint32_t *numbers, size_t count);
 
 void kvr_buffer_append_format(struct kvr_buffer *buffer, const char *format, ...)

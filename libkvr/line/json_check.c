@@ -4,10 +4,8 @@
  * part of the first one or whitespace, so each scalar is checked up to the next position.
  */
 #include "line/json.h"
+#include "line/json_escape.h"
 
-#ifdef __SSE2__
-#include <emmintrin.h>
-#endif
 #include <stdlib.h>
 
 enum expect {
@@ -40,39 +38,63 @@ static inline size_t trim(const char *text, size_t limit)
     return limit;
 }
 
-/* The next backslash, or NULL; the first bytes without a call, as escapes stand close together. */
-static inline const char *next_backslash(const char *at, const char *end)
+/* What may follow a backslash, but for u. */
+static const bool short_escapes[256] = {['"'] = true,
+    ['\\'] = true,
+    ['/'] = true,
+    ['b'] = true,
+    ['f'] = true,
+    ['n'] = true,
+    ['r'] = true,
+    ['t'] = true};
+
+/* The bytes of the escape whose backslash is at `at`, 0 when it is none. */
+static inline size_t escape_size(const char *at, const char *end)
 {
-#ifdef __SSE2__
-    for (int i = 0; i < 4 && end - at >= 16; i++, at += 16) {
-        __m128i bytes = _mm_loadu_si128((const __m128i *)at);
-        unsigned found = (unsigned)_mm_movemask_epi8(_mm_cmpeq_epi8(bytes, _mm_set1_epi8('\\')));
-        if (found)
-            return at + __builtin_ctz(found);
+    if (end - at >= 2 && short_escapes[(unsigned char)at[1]])
+        return 2;
+    if (end - at < 6 || at[1] != 'u')
+        return 0;
+    for (int i = 2; i < 6; i++) {
+        char letter = at[i] | 0x20;
+        if (!((at[i] >= '0' && at[i] <= '9') || (letter >= 'a' && letter <= 'f')))
+            return 0;
     }
-#endif
-    return memchr(at, '\\', (size_t)(end - at));
+    return 6;
 }
 
+/*
+ * Escapes stand a few dozen bytes apart at no regular distance, so that a loop over them is mostly
+ * branches guessed wrongly. Of 64 bytes at a time it is enough to know that what stands behind the
+ * backslashes is one of the usual letters; where it is not, or backslashes stand side by side, they
+ * are taken one after the other.
+ */
 static bool escapes_valid(const char *at, const char *end)
 {
-    while ((at = next_backslash(at, end))) {
-        if (++at == end)
-            return false;
-        if (*at == 'u') {
-            if (end - at < 5)
+    bool taken = false; /* the block's first byte belongs to an escape before */
+
+    for (; end - at > KVR_ESCAPE_BLOCK; at += KVR_ESCAPE_BLOCK) {
+        uint64_t found = kvr_bytes_equal(at, '\\') & ~(uint64_t)taken;
+        uint64_t escaped = found << 1, more = found;
+        if (found && !(found & escaped) &&
+            !(escaped &
+                ~(kvr_bytes_equal(at, 'n') | kvr_bytes_equal(at, '"') | kvr_bytes_equal(at, 't'))))
+            more &= UINT64_C(1) << (KVR_ESCAPE_BLOCK - 1); /* whose letter is in the next block */
+        taken = false;
+        while (more) {
+            int bit = __builtin_ctzll(more);
+            if (!escape_size(at + bit, end))
                 return false;
-            for (int i = 1; i <= 4; i++) {
-                char digit = at[i] | 0x20;
-                if (!((at[i] >= '0' && at[i] <= '9') || (digit >= 'a' && digit <= 'f')))
-                    return false;
-            }
-            at += 5;
-        } else if (strchr("\"\\/bfnrt", *at) && *at) {
-            at++;
-        } else {
-            return false;
+            more &= ~(UINT64_C(3) << bit); /* with the backslash that this one may escape */
+            taken = bit == KVR_ESCAPE_BLOCK - 1;
         }
+    }
+    at += taken;
+    while (at < end && (at = memchr(at, '\\', (size_t)(end - at)))) {
+        size_t size = escape_size(at, end);
+        if (!size)
+            return false;
+        at += size;
     }
     return true;
 }

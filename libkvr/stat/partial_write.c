@@ -120,11 +120,7 @@ static void write_keys(struct kvr_buffer *out, uint64_t *keys, size_t count)
 {
     qsort(keys, count, sizeof *keys, compare_keys);
     kvr_buffer_append_byte(out, '[');
-    for (size_t i = 0; i < count; i++) {
-        if (i)
-            kvr_buffer_append_byte(out, ',');
-        kvr_buffer_append_u64(out, keys[i]);
-    }
+    kvr_buffer_append_u64s(out, keys, count);
     kvr_buffer_append_byte(out, ']');
 }
 

@@ -25,7 +25,7 @@ struct kvr_annotator {
     struct kvr_ids ids;
     struct kvr_chain_state chain;
     struct kvr_buffer text, scratch[4];
-    uint64_t *numbers; /* ids as a line has them */
+    uint64_t *numbers; /* ids as a line has them, then its block ids */
     size_t number_capacity;
     struct kvr_placed *placed;
     size_t placed_count, placed_capacity;
@@ -341,7 +341,11 @@ static enum kvr_status add_hashes(struct kvr_annotator *a, const struct kvr_line
     const struct kvr_chain *chain = a->options.chain;
     struct kvr_chain_settings settings = {.seed = a->options.seed, .style = a->options.style};
     size_t blocks = a->ids.count / block_size;
+    uint64_t *room = kvr_grow(a->numbers, &a->number_capacity, blocks + 1, sizeof *a->numbers);
 
+    if (!room)
+        return kvr_error_memory(error);
+    a->numbers = room;
     a->chain.digest_length = a->chain.tokens = 0;
     read_namespace(a, line, &settings.space);
     enum kvr_status status = chain->begin(&settings, &a->chain, error);
@@ -350,10 +354,9 @@ static enum kvr_status add_hashes(struct kvr_annotator *a, const struct kvr_line
     for (size_t i = 0; i < blocks && !status; i++) {
         status = chain->block(&settings, &a->chain, a->ids.data + i * block_size, block_size,
             a->placed, a->placed_count, error);
-        if (i)
-            kvr_buffer_append_byte(out, ',');
-        kvr_buffer_append_u64(out, a->chain.id);
+        a->numbers[i] = a->chain.id;
     }
+    kvr_buffer_append_u64s(out, a->numbers, status ? 0 : blocks);
     kvr_buffer_append_byte(out, ']');
     return status;
 }

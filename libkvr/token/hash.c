@@ -15,6 +15,18 @@ static void put_u64(struct kvr_buffer *out, uint64_t number)
     kvr_buffer_append(out, &number, sizeof number);
 }
 
+/* Tokens, four bytes each, the lowest first. One copy where memory has them so: what the hash reads
+ * as words of eight bytes must not have been written as words of four just before. */
+static inline void copy_tokens(uint32_t *to, const uint32_t *tokens, size_t count)
+{
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    memcpy(to, tokens, count * sizeof *to);
+#else
+    for (size_t i = 0; i < count; i++)
+        to[i] = htole32(tokens[i]);
+#endif
+}
+
 static void put_tokens(struct kvr_buffer *out, const uint32_t *tokens, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
@@ -60,16 +72,28 @@ uint64_t kvr_namespace_seed(const struct kvr_namespace *space)
     return XXH3_64bits_digest(&state);
 }
 
+/* The usual block, with its length known where it is compiled. */
+__attribute__((flatten)) static uint64_t hash_sixteen(uint64_t parent, const uint32_t *tokens)
+{
+    uint32_t bytes[2 + 16];
+    uint64_t first = htole64(parent);
+
+    memcpy(bytes, &first, sizeof first);
+    copy_tokens(bytes + 2, tokens, 16);
+    return XXH3_64bits(bytes, sizeof bytes);
+}
+
 uint64_t kvr_block_hash(uint64_t parent, const uint32_t *tokens, size_t count)
 {
     XXH3_state_t state;
     uint64_t first = htole64(parent);
 
-    if (count <= 64) { /* the usual block: one piece of memory, no streaming */
+    if (count == 16)
+        return hash_sixteen(parent, tokens);
+    if (count <= 64) { /* one piece of memory, no streaming */
         uint32_t bytes[2 + 64];
         memcpy(bytes, &first, sizeof first);
-        for (size_t i = 0; i < count; i++)
-            bytes[2 + i] = htole32(tokens[i]);
+        copy_tokens(bytes + 2, tokens, count);
         return XXH3_64bits(bytes, sizeof first + count * sizeof *bytes);
     }
     XXH3_64bits_reset(&state);

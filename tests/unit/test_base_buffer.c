@@ -44,6 +44,7 @@ static void lists_are_written_as_single_numbers(void **state)
 {
     struct kvr_buffer list = {0}, single = {0};
     uint32_t numbers[3000];
+    uint64_t wide[600];
     size_t count = 0;
 
     (void)state;
@@ -59,12 +60,22 @@ static void lists_are_written_as_single_numbers(void **state)
     for (size_t i = 0; i < count; i++)
         kvr_buffer_append_format(&single, i ? ",%u" : "%u", (unsigned)numbers[i]);
     assert_string_equal(kvr_buffer_text(&list), kvr_buffer_text(&single));
-    for (uint32_t i = 0; i < 10000; i++) { /* every half of eight digits */
-        uint32_t pair[2] = {i, i * 10000 + (9999 - i)};
-        char expected[32];
-        snprintf(expected, sizeof expected, "%u,%u", (unsigned)pair[0], (unsigned)pair[1]);
+    kvr_buffer_clear(&list);
+    kvr_buffer_clear(&single);
+    for (size_t i = 0; i < 600; i++) { /* of every length up to 20 digits */
+        wide[i] = (UINT64_MAX - i * 977) >> (i * 7 % 64);
+        kvr_buffer_append_format(&single, i ? ",%llu" : "%llu", (unsigned long long)wide[i]);
+    }
+    kvr_buffer_append_u64s(&list, wide, 0);
+    assert_int_equal(list.length, 0);
+    kvr_buffer_append_u64s(&list, wide, 600);
+    assert_string_equal(kvr_buffer_text(&list), kvr_buffer_text(&single));
+    for (uint32_t i = 0; i < 10000; i++) { /* every half of eight digits, and of six */
+        uint32_t some[3] = {i, i * 10000 + (9999 - i), i * 100 + (i * 7 + i / 100) % 100};
+        char expected[48];
+        snprintf(expected, sizeof expected, "%u,%u,%u", some[0], some[1], some[2]);
         kvr_buffer_clear(&list);
-        kvr_buffer_append_u32s(&list, pair, 2);
+        kvr_buffer_append_u32s(&list, some, 3);
         assert_string_equal(kvr_buffer_text(&list), expected);
     }
     kvr_buffer_release(&list);

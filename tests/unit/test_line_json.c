@@ -151,6 +151,76 @@ static void strings_are_decoded(void **state)
     assert_false(kvr_value_is(parsed("\"has\\u0000\""), "has"));
 }
 
+/* A string of plain runs and escapes in `raw`, what it says in `meant`; false where an escape in it
+ * is none. Written without any of what checks and decodes strings. */
+static bool random_string(unsigned *seed, char *raw, size_t *raw_length, char *meant, size_t *size)
+{
+    static const struct {
+        const char *escape, *meaning;
+    } escapes[] = {{"\\n", "\n"}, {"\\n", "\n"}, {"\\\"", "\""}, {"\\\\", "\\"}, {"\\\\", "\\"},
+        {"\\t", "\t"}, {"\\/", "/"}, {"\\b", "\b"}, {"\\f", "\f"}, {"\\r", "\r"}, {"\\u0041", "A"},
+        {"\\u00e9", "\xc3\xa9"}, {"\\u20AC", "\xe2\x82\xac"},
+        {"\\ud83d\\ude00", "\xf0\x9f\x98\x80"}, {"\\uD800", "\xef\xbf\xbd"}, {"\\x", NULL},
+        {"\\u00g0", NULL}, {"\\u12\\n", NULL}};
+    enum { GOOD = 15, ALL = sizeof escapes / sizeof *escapes };
+    char *to = raw, *out = meant;
+    bool good = true, dense = rand_r(seed) % 4 == 0;
+
+    *to++ = '"';
+    for (int parts = rand_r(seed) % 12; parts > 0; parts--) {
+        for (int run = dense ? 0 : rand_r(seed) % 80; run > 0; run--)
+            *to++ = *out++ = "nutx/b 0"[rand_r(seed) % 8];
+        for (int count = rand_r(seed) % (dense ? 40 : 3); count > 0; count--) {
+            int which = rand_r(seed) % (rand_r(seed) % 50 ? GOOD : ALL);
+            to = stpcpy(to, escapes[which].escape);
+            if (escapes[which].meaning)
+                out = stpcpy(out, escapes[which].meaning);
+            else
+                good = false;
+        }
+    }
+    *to++ = '"';
+    *raw_length = (size_t)(to - raw);
+    *size = (size_t)(out - meant);
+    return good;
+}
+
+static void escapes_at_every_place_are_checked_and_decoded(void **state)
+{
+    enum { MOST = 8192 };
+    struct kvr_buffer text = {0};
+    char *meant = malloc(MOST);
+    unsigned seed = 20261129;
+    int bad = 0;
+
+    (void)state;
+    assert_non_null(meant);
+    for (int i = 0; i < 30000; i++) {
+        char *raw = malloc(MOST); /* as long as the string at last, so that checkers see its end */
+        size_t length, size;
+        struct kvr_value value;
+        assert_non_null(raw);
+        bool good = random_string(&seed, raw, &length, meant, &size);
+        assert_true(length < MOST);
+        raw = realloc(raw, length);
+        assert_non_null(raw);
+        assert_int_equal(check_length(raw, length, &value), good ? KVR_OK : KVR_BAD_INPUT);
+        bad += !good;
+        kvr_buffer_clear(&text);
+        kvr_buffer_append_text(&text, "kept");
+        if (good) {
+            assert_true(kvr_value_string(value, &text));
+            assert_int_equal(text.length, size + 4);
+            assert_memory_equal(text.data, "kept", 4);
+            assert_memory_equal(text.data + 4, meant, size);
+        }
+        free(raw);
+    }
+    assert_in_range(bad, 100, 15000);
+    kvr_buffer_release(&text);
+    free(meant);
+}
+
 static void strings_are_written_so_that_they_read_back(void **state)
 {
     struct kvr_buffer out = {0};
@@ -307,6 +377,7 @@ int main(void)
         cmocka_unit_test(integers_are_exact_to_64_bits),
         cmocka_unit_test(arrays_of_integers),
         cmocka_unit_test(strings_are_decoded),
+        cmocka_unit_test(escapes_at_every_place_are_checked_and_decoded),
         cmocka_unit_test(strings_are_written_so_that_they_read_back),
         cmocka_unit_test(doubles_are_written_shortest),
         cmocka_unit_test(nested_access),
