@@ -83,29 +83,68 @@ void kvr_borders_add(
     }
 }
 
-bool kvr_border_is_safe(
-    const struct kvr_vocabulary *v, const uint8_t *text, size_t at, size_t length)
-{
-    bool whole;
+/* A character: a byte and those that continue it. Of one that is longer than characters are, what
+ * borders look at: its first four bytes when it stands right of one, its last when left. */
+struct character {
+    uint32_t first, last; /* as number_of() */
+    size_t first_length, last_length, end;
+};
 
-    if (!is_border(text, at))
-        return false;
-    size_t left = left_length(text, at, &whole), right = right_length(text, at, length);
+static inline struct character character_at(const uint8_t *text, size_t at, size_t end)
+{
+    struct character c = {.first = text[at], .last = text[at], .first_length = 1, .end = at + 1};
+
+    while (c.end < end && continues(text[c.end])) {
+        c.last = c.last << 8 | text[c.end++];
+        if (c.first_length < 4) {
+            c.first = c.last;
+            c.first_length++;
+        }
+    }
+    c.last_length = c.end - at < 4 ? c.end - at : 4;
+    return c;
+}
+
+/* Whether no token has bytes of both. */
+static inline bool is_safe(
+    const struct kvr_vocabulary *v, const struct character *left, const struct character *right)
+{
     /* a token has the whole character before the border, or the end of it where it starts within */
-    unsigned lefts = (v->partial_left[text[at - 1]] & ((1u << left) - 1)) | 1u << left;
-    uint32_t before = number_of(text + at - left, left), after = number_of(text + at, right);
-    uint64_t rights[5];
-    for (size_t r = 1; r <= right; r++)
-        rights[r] = right_part(after >> 8 * (right - r), r);
-    for (size_t l = 1; l <= left; l++) {
-        if (!(lefts >> l & 1))
-            continue;
-        uint64_t part = left_part(l == 4 ? before : before & ((UINT32_C(1) << 8 * l) - 1), l);
-        for (size_t r = 1; r <= right; r++) {
-            uint32_t bit = bit_of(part, rights[r]) & v->border_mask;
+    unsigned lefts = v->partial_left[left->last & 255] & ((1u << left->last_length) - 1);
+
+    lefts |= 1u << left->last_length;
+    for (; lefts; lefts &= lefts - 1) {
+        size_t l = (size_t)__builtin_ctz(lefts);
+        uint32_t bytes = l == 4 ? left->last : left->last & ((UINT32_C(1) << 8 * l) - 1);
+        uint64_t before = left_part(bytes, l);
+        for (size_t r = right->first_length; r; r--) {
+            uint64_t after = right_part(right->first >> 8 * (right->first_length - r), r);
+            uint32_t bit = bit_of(before, after) & v->border_mask;
             if (v->borders[bit / 64] >> bit % 64 & 1)
                 return false;
         }
     }
     return true;
+}
+
+size_t kvr_borders_cut(const struct kvr_vocabulary *v, const uint8_t *text, size_t start,
+    size_t end, uint32_t *ends, size_t limit)
+{
+    struct character left = character_at(text, start, end);
+    size_t count = 0;
+
+    while (left.end < end) {
+        struct character right = character_at(text, left.end, end);
+        if ((right.first_length > 1 || text[left.end] >= 0x80 || text[left.end - 1] >= 0x80) &&
+            is_safe(v, &left, &right)) {
+            if (count == limit)
+                return limit + 1;
+            ends[count++] = (uint32_t)left.end;
+        }
+        left = right;
+    }
+    if (count == limit)
+        return limit + 1;
+    ends[count++] = (uint32_t)end;
+    return count;
 }

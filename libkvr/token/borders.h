@@ -15,9 +15,10 @@
 
 #include "token/vocabulary.h"
 
-/* Whether cutting at `at` (0 < at < length, a character starts there) changes no encoding. */
-bool kvr_border_is_safe(
-    const struct kvr_vocabulary *vocabulary, const uint8_t *text, size_t at, size_t length);
+/* Cuts text[start..end), a piece by itself, at its safe borders. ends[] gets where the parts end,
+ * `limit` of them at most. Returns how many parts there are, or limit + 1 when there are more. */
+size_t kvr_borders_cut(const struct kvr_vocabulary *vocabulary, const uint8_t *text, size_t start,
+    size_t end, uint32_t *ends, size_t limit);
 
 /* For the compiler: sets the bits of one token. partial_left has 256 bytes: at the last byte of
  * what a token has of a character that it starts within, bits of how many bytes that may be. */

@@ -255,11 +255,11 @@ void kvr_bpe_encode(const struct kvr_vocabulary *v, struct kvr_bpe_scratch *scra
     bool irregular = v->header->special_flags & KVR_VOCABULARY_IRREGULAR, unknown = false;
 
     if (length <= KVR_SHORT_SYMBOLS && v->header->special_flags & KVR_VOCABULARY_SHORT_MERGES) {
-        struct kvr_short_merge merge;
-        kvr_short_merge_begin(v, &merge, piece, (uint32_t)length);
-        kvr_short_merge_run(v, &merge, 1);
-        if (kvr_ids_reserve(ids, length))
-            ids->count += kvr_short_merge_ids(&merge, ids->data + ids->count);
+        if (!kvr_ids_reserve(ids, length))
+            return;
+        struct kvr_short_piece whole = {piece, (uint32_t)length, ids->data + ids->count, 0};
+        kvr_short_merge(v, &whole, 1);
+        ids->count += whole.id_count;
         return;
     }
     bool vanish = v->header->unknown_id == KVR_NO_TOKEN &&

@@ -50,27 +50,18 @@ void kvr_bpe_encode(const struct kvr_vocabulary *vocabulary, struct kvr_bpe_scra
 void kvr_bpe_merge(const struct kvr_vocabulary *vocabulary, struct kvr_bpe_scratch *scratch,
     const uint8_t *piece, size_t length, struct kvr_ids *ids);
 
-/* A piece of up to KVR_SHORT_SYMBOLS bytes that is being merged, see merge_short.c; for
- * vocabularies with KVR_VOCABULARY_SHORT_MERGES. */
+/* A piece of up to KVR_SHORT_SYMBOLS bytes that is to be merged, see merge_short.c. */
 #define KVR_SHORT_SYMBOLS 32
 
-struct kvr_short_merge {
-    uint32_t tokens[KVR_SHORT_SYMBOLS + 2];
-    int32_t keys[KVR_SHORT_SYMBOLS + 2];
-    uint8_t next[KVR_SHORT_SYMBOLS + 2], previous[KVR_SHORT_SYMBOLS + 2];
-    uint32_t count; /* of symbols at the start */
-    uint32_t at;    /* of the last merge; its neighbours' ids are still to be read from: */
-    struct kvr_pair_place before, after;
+struct kvr_short_piece {
+    const uint8_t *bytes;
+    uint32_t length;
+    uint32_t *ids; /* room for `length` of them, the caller's */
+    uint32_t id_count;
 };
 
-void kvr_short_merge_begin(const struct kvr_vocabulary *vocabulary, struct kvr_short_merge *merge,
-    const uint8_t *piece, uint32_t length);
-
-/* Merges `count` pieces (64 at most) side by side until none merges any further. */
-void kvr_short_merge_run(
-    const struct kvr_vocabulary *vocabulary, struct kvr_short_merge *merges, size_t count);
-
-/* Writes the ids of a piece that is merged; room for one a byte. Returns how many. */
-size_t kvr_short_merge_ids(const struct kvr_short_merge *merge, uint32_t *ids);
+/* Encodes `count` pieces, many side by side; for vocabularies with KVR_VOCABULARY_SHORT_MERGES. */
+void kvr_short_merge(
+    const struct kvr_vocabulary *vocabulary, struct kvr_short_piece *pieces, size_t count);
 
 #endif

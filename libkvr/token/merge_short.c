@@ -8,14 +8,30 @@
  * symbol i and its neighbour merge to, and i below it, so that the lowest of the keys, which a
  * fixed number of steps without branches finds, is the next merge, the leftmost among equals.
  *
- * Each merge asks for two new pairs and has to wait for them. So several pieces take turns: one
- * merges and asks, and when it is its turn again the answers have come.
+ * Each merge asks for two new pairs and has to wait for them: for a word of the filter each, then
+ * for a bucket of the table. So many pieces are at work side by side, in rounds of two passes: one
+ * reads the buckets, merges and asks for the words; the next reads these and asks for the buckets.
+ * By the time a piece has its turn again, what it asked for has come. A piece that is done gives
+ * its place to the next.
  */
 #include "token/bpe.h"
 
 #define NO_KEY INT32_MAX
 #define AT_BITS 6
-#define SIDE_BY_SIDE 64
+#define SIDE_BY_SIDE 32
+
+/* A piece that is being merged. */
+struct merge {
+    uint32_t tokens[KVR_SHORT_SYMBOLS + 2];
+    int32_t keys[KVR_SHORT_SYMBOLS + 2];
+    uint8_t next[KVR_SHORT_SYMBOLS + 2], previous[KVR_SHORT_SYMBOLS + 2];
+    uint32_t count; /* of symbols at the start */
+    uint32_t at;    /* of the last merge, 0 before the first. What it and its neighbours merge to is
+                       still to be looked for, as: */
+    uint64_t before, after;
+    struct kvr_pair_place before_place, after_place; /* and to be read from here */
+    struct kvr_short_piece *piece;
+};
 
 _Static_assert(KVR_PAIR_ID_BITS + AT_BITS < 31, "keys are positive");
 
@@ -54,9 +70,13 @@ static inline int32_t lowest_of(const int32_t *keys)
 #define TEN(n) n, n + 1, n + 2, n + 3, n + 4, n + 5, n + 6, n + 7, n + 8, n + 9
 static const uint8_t numbers[] = {255, TEN(0), TEN(10), TEN(20), TEN(30)};
 
-void kvr_short_merge_begin(const struct kvr_vocabulary *v, struct kvr_short_merge *m,
-    const uint8_t *piece, uint32_t length)
+static void begin(
+    const struct kvr_vocabulary *v, struct merge *m, struct kvr_short_piece *short_piece)
 {
+    const uint8_t *piece = short_piece->bytes;
+    uint32_t length = short_piece->length;
+
+    m->piece = short_piece;
     for (uint32_t i = 0; i < (length <= 16 ? 16 : KVR_SHORT_SYMBOLS); i++)
         m->keys[i + 1] = NO_KEY;
     memcpy(m->previous, numbers, sizeof m->previous);
@@ -76,10 +96,10 @@ static inline int32_t lower(int32_t a, int32_t b)
     return a < b ? a : b;
 }
 
-/* Reads what was asked for, merges and asks for what follows. False: nothing merges any more. The
- * keys that are new are compared by themselves: a vector that has just been written in part is slow
- * to read. */
-static bool advance(const struct kvr_vocabulary *v, struct kvr_short_merge *m)
+/* Reads the pairs that were asked for, merges and asks for those that follow. False: nothing merges
+ * any more. The keys that are new are compared by themselves: a vector that has just been written
+ * in part is slow to read. */
+static bool advance(const struct kvr_vocabulary *v, struct merge *m)
 {
     int32_t lowest = lowest_of(m->keys + 1);
 
@@ -87,8 +107,8 @@ static bool advance(const struct kvr_vocabulary *v, struct kvr_short_merge *m)
         lowest = lower(lowest, lowest_of(m->keys + 17));
     if (m->at) {
         uint32_t left = m->previous[m->at];
-        int32_t before = key_of(kvr_pair_read(v, &m->before), left);
-        int32_t after = key_of(kvr_pair_read(v, &m->after), m->at);
+        int32_t before = key_of(kvr_pair_at(&m->before_place, &v->pairs), left);
+        int32_t after = key_of(kvr_pair_at(&m->after_place, &v->pairs), m->at);
         m->keys[left] = before;
         m->keys[m->at] = after;
         lowest = lower(lowest, lower(before, after));
@@ -102,33 +122,52 @@ static bool advance(const struct kvr_vocabulary *v, struct kvr_short_merge *m)
     m->next[at] = (uint8_t)end;
     m->previous[end] = (uint8_t)at;
     m->keys[left] = m->keys[at] = m->keys[right] = NO_KEY;
-    m->before = kvr_pair_look(v, m->tokens[left], merged);
-    m->after = kvr_pair_look(v, merged, m->tokens[end]);
+    m->before = kvr_pair_ask(&v->pairs, m->tokens[left], merged);
+    m->after = kvr_pair_ask(&v->pairs, merged, m->tokens[end]);
     return true;
 }
 
-void kvr_short_merge_run(
-    const struct kvr_vocabulary *v, struct kvr_short_merge *merges, size_t count)
+static void finish(const struct merge *m)
 {
-    uint8_t turns[SIDE_BY_SIDE];
-
-    for (size_t i = 0; i < count; i++)
-        turns[i] = (uint8_t)i;
-    while (count) {
-        size_t left = 0;
-        for (size_t i = 0; i < count; i++) {
-            turns[left] = turns[i];
-            left += advance(v, &merges[turns[i]]);
-        }
-        count = left;
-    }
-}
-
-size_t kvr_short_merge_ids(const struct kvr_short_merge *m, uint32_t *ids)
-{
-    size_t count = 0;
+    uint32_t count = 0;
 
     for (uint32_t at = 1; at <= m->count; at = m->next[at])
-        ids[count++] = m->tokens[at];
-    return count;
+        m->piece->ids[count++] = m->tokens[at];
+    m->piece->id_count = count;
+}
+
+void kvr_short_merge(const struct kvr_vocabulary *v, struct kvr_short_piece *pieces, size_t count)
+{
+    struct merge merges[SIDE_BY_SIDE];
+    uint8_t turns[SIDE_BY_SIDE];
+    size_t active = 0, begun = 0;
+
+    for (; begun < count && active < SIDE_BY_SIDE; active++) {
+        turns[active] = (uint8_t)active;
+        begin(v, &merges[active], &pieces[begun++]);
+    }
+    while (active) {
+        size_t left = 0;
+        for (size_t i = 0; i < active; i++) {
+            struct merge *m = &merges[turns[i]];
+            turns[left] = turns[i];
+            if (advance(v, m)) {
+                left++;
+                continue;
+            }
+            finish(m);
+            if (begun < count) {
+                begin(v, m, &pieces[begun++]);
+                left++;
+            }
+        }
+        active = left;
+        for (size_t i = 0; i < active; i++) {
+            struct merge *m = &merges[turns[i]];
+            if (!m->at)
+                continue;
+            m->before_place = kvr_pair_place_of(&v->pairs, m->before);
+            m->after_place = kvr_pair_place_of(&v->pairs, m->after);
+        }
+    }
 }

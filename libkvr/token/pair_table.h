@@ -99,19 +99,29 @@ static inline uint32_t kvr_pair_table_find(const struct kvr_pair_table *table, u
     return kvr_bucket_find(bucket, tag | KVR_TAG_DISPLACED);
 }
 
-/* Where the id of a pair is to be read. Between finding the place and reading it there is time for
- * other work, while the place comes from memory. */
+/* Where the id of a pair is to be read. Between asking for the word of the filter, finding the
+ * place and reading it there is time for other work, while what is asked for comes from memory. */
 struct kvr_pair_place {
     const struct kvr_pair_bucket *bucket;
     uint64_t key;
 };
 
-/* A mask and no condition, which compilers would turn into a branch that nobody can guess. */
-static inline struct kvr_pair_place kvr_pair_place_of(
+/* Asks for the word of the filter; returns the pair, mixed. */
+static inline uint64_t kvr_pair_ask(
     const struct kvr_pair_table *table, uint32_t left, uint32_t right)
 {
-    uint64_t mixed = kvr_pair_mix(left, right), key = kvr_pair_key(mixed);
-    uint64_t bits = kvr_pair_bits(mixed);
+    uint64_t mixed = kvr_pair_mix(left, right);
+
+    __builtin_prefetch(&table->filter[kvr_pair_key(mixed) >> table->filter_shift]);
+    return mixed;
+}
+
+/* The place of a mixed pair, which is asked for. A mask and no condition, which compilers would
+ * turn into a branch that nobody can guess. */
+static inline struct kvr_pair_place kvr_pair_place_of(
+    const struct kvr_pair_table *table, uint64_t mixed)
+{
+    uint64_t key = kvr_pair_key(mixed), bits = kvr_pair_bits(mixed);
     uint64_t known = -(uint64_t) !(bits & ~table->filter[key >> table->filter_shift]);
     uintptr_t bucket = (uintptr_t)&kvr_pair_no_bucket;
 

@@ -2,19 +2,20 @@
  * A bounded cache from pieces of text to their ids, and the loop that text goes through.
  *
  * Nine pieces of ten are one token, and a handful of thousand pieces make most of any text. So the
- * cache is shaped for the hit: a piece of up to 16 bytes is two words, an entry holds them with up
- * to three ids in 32 bytes, two entries make a line of the processor's cache, and a lookup is one
- * line. The loop first hashes a batch of pieces and asks for their lines, then reads them: the
- * memory's latency is paid once a batch instead of once a piece.
+ * cache is shaped for the hit: a piece of up to 15 bytes and its length are two words, an entry
+ * holds them with up to three ids in 32 bytes, two entries make a line of the processor's cache,
+ * and a lookup is one line. The loop (encode_pieces.c) first hashes a batch of pieces and asks for
+ * their lines, then reads them: the memory's latency is paid once a batch instead of once a piece.
  *
  * What does not fit an entry (longer pieces, more ids) lies in a store, one record after another:
  * the bytes where they do not fit the entry, then the ids. The entry then says where. The store is
  * a ring: when it is full the oldest records are written over. A position counts all bytes ever
  * written, so an entry whose record is gone shows it.
  *
- *   entry   low high | id id id        length count met    16 bytes of piece, three ids
- *           low high | position  id... length STORED met    the ids lie in the store
- *           hash 8 bytes | position    LONG + length STORED   piece and ids lie in the store
+ *   entry   low high | id id id     count met    15 bytes of piece, its length, three ids
+ *           low high | position     STORED met   the ids lie in the store
+ *           low high | position     STORED met   LONG for the length: so does the piece; low and
+ *                                                high are its hash, or some of its bytes
  *
  * A piece lies in its line or in the neighbour of that, which is read only where the first has
  * nothing. A new piece takes a free place or that of one that was never met again, so pieces that
@@ -30,21 +31,19 @@
 
 #define KVR_PIECE_LINES_LOG 18
 #define KVR_PIECE_STORE_BYTES (UINT32_C(1) << 23)
-#define KVR_SHORT_BYTES 16 /* of a piece that lies in its entry */
+#define KVR_SHORT_BYTES 15 /* of a piece that lies in its entry */
 #define KVR_SHORT_IDS 3
 #define KVR_LONG_BYTES 2048 /* of a piece that is kept at all */
 
 /* What a piece becomes: the second half of an entry. */
 struct kvr_piece_ids {
     uint32_t ids[KVR_SHORT_IDS]; /* where STORED: the position, lower half first */
-    uint16_t length;             /* of the piece; 0: empty */
-    uint8_t count;               /* of ids, or KVR_PIECE_STORED */
+    uint8_t count;               /* of ids, or what piece_entry.h has for it */
     uint8_t met;                 /* again, since it was written or last looked over */
+    uint8_t unused[2];
 };
 
-#define KVR_PIECE_STORED 255
-#define KVR_PIECE_LONG 0x8000 /* in `length`: the piece lies in the store */
-
+/* The length is the highest byte of `high`, so an entry that holds a piece is never zero there. */
 struct kvr_piece_entry {
     uint64_t low, high;
     struct kvr_piece_ids found;

@@ -203,25 +203,14 @@ static inline uint32_t kvr_pair_slot(uint64_t hash)
     return (uint32_t)(hash >> 32) ^ (uint32_t)(hash >> 47);
 }
 
-static inline struct kvr_pair_place kvr_pair_look(
-    const struct kvr_vocabulary *vocabulary, uint32_t left, uint32_t right)
-{
-    return kvr_pair_place_of(&vocabulary->pairs, left, right);
-}
-
-static inline uint32_t kvr_pair_read(
-    const struct kvr_vocabulary *vocabulary, const struct kvr_pair_place *place)
-{
-    return kvr_pair_at(place, &vocabulary->pairs);
-}
-
 /* The token that left and right merge to in some text, or KVR_NO_TOKEN. */
 static inline uint32_t kvr_pair_find(
     const struct kvr_vocabulary *vocabulary, uint32_t left, uint32_t right)
 {
-    struct kvr_pair_place place = kvr_pair_look(vocabulary, left, right);
+    const struct kvr_pair_table *pairs = &vocabulary->pairs;
+    struct kvr_pair_place place = kvr_pair_place_of(pairs, kvr_pair_mix(left, right));
 
-    return kvr_pair_read(vocabulary, &place);
+    return kvr_pair_at(&place, pairs);
 }
 
 /* A unit of a double array: base:27 label:9 token + 1:28. The child of a node for byte b is at

@@ -10,46 +10,65 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LETTERS = 8, KNOWN = 4000, KNOWN_BYTES = 300, ROOM = 3000, BATCH_PIECES = 300 };
+enum kind { SOME_BYTES, ALL_BYTES, KANA };
+enum { LETTERS = 8, KNOWN = 4000, KNOWN_BYTES = 300, ROOM = 6000, BATCH_PIECES = 300 };
 
 struct fixture {
+    enum kind kind;
     void *image;
     struct kvr_vocabulary vocabulary;
     struct kvr_piece_cache cache;
     struct kvr_bpe_scratch scratch;
     struct kvr_random random;
-    char known[KNOWN][KNOWN_BYTES]; /* pieces that come again */
+    char known[KNOWN][KNOWN_BYTES + 2]; /* pieces that come again */
     size_t known_length[KNOWN];
     struct kvr_ids ids, wanted;
     struct kvr_buffer text;
     uint32_t ends[BATCH_PIECES];
 };
 
-/* All bytes, or letters only, and the pairs of neighbours: "ab" "bc" ... "abcd" "bcde" ... */
-static void build_vocabulary(struct fixture *f, bool all_bytes)
+/* Single bytes and then, in order of their merges, tokens: `text` and how much of it the left one
+ * of its pair has. */
+static const struct token {
+    const char *text;
+    size_t left;
+} letters[] = {{"ab", 1}, {"bc", 1}, {"cd", 1}, {"de", 1}, {"ef", 1}, {"fg", 1}, {"gh", 1},
+    {"abcd", 2}, {"bcde", 2}, {"cdef", 2}, {"defg", 2}, {"efgh", 2}},
+  /* characters of three bytes; some pairs of them; and what has only a part of a character, at its
+     end and at its start */
+    kana[] = {{"\xe3\x81", 2 - 1}, {"\u3042", 2}, {"\u3044", 2}, {"\u3046", 2}, {"\u3048", 2},
+        {"\u304a", 2}, {"\u304b", 2}, {"\u304d", 2}, {"\u304f", 2}, {"\u3042\u3044", 3},
+        {"\u3044\u3048", 3}, {"\u304f\u3042\u3044", 3}, {"\u3046\xe3\x81", 3}, {"\x8d\u304b", 1}};
+
+static void build_vocabulary(struct fixture *f)
 {
     struct kvr_source source = {.model = KVR_MODEL_BYTE_BPE, .unknown_id = KVR_NO_TOKEN};
     struct kvr_buffer image = {0};
+    const struct token *tokens = f->kind == KANA ? kana : letters;
+    size_t token_count =
+        f->kind == KANA ? sizeof kana / sizeof *kana : sizeof letters / sizeof *letters;
     uint32_t count = 0;
-    const char *letters = "abcdefgh";
 
     for (int byte = 0; byte < 256; byte++)
-        if (all_bytes || (byte && strchr(letters, byte)))
+        if (f->kind != SOME_BYTES || (byte >= 'a' && byte <= 'h'))
             kvr_source_add_token(&source, count++, &(uint8_t){(uint8_t)byte}, 1, 0, NULL);
-    for (uint32_t size = 2; size <= 4; size *= 2)
-        for (uint32_t i = 0; i + size <= LETTERS; i++)
-            kvr_source_add_token(&source, count++, letters + i, size, 0, NULL);
+    for (size_t i = 0; i < token_count; i++)
+        kvr_source_add_token(&source, count++, tokens[i].text, strlen(tokens[i].text), 0, NULL);
     kvr_source_index(&source, NULL);
-    for (uint32_t size = 2; size <= 4; size *= 2)
-        for (uint32_t i = 0; i + size <= LETTERS; i++)
-            kvr_source_add_merge(&source, kvr_source_find(&source, letters + i, size / 2),
-                kvr_source_find(&source, letters + i + size / 2, size / 2),
-                kvr_source_find(&source, letters + i, size), NULL);
+    for (size_t i = 0; i < token_count; i++) {
+        const char *text = tokens[i].text;
+        size_t length = strlen(text), left = tokens[i].left;
+        kvr_source_add_merge(&source, kvr_source_find(&source, text, left),
+            kvr_source_find(&source, text + left, length - left),
+            kvr_source_find(&source, text, length), NULL);
+    }
     assert_int_equal(kvr_source_compile(&source, &image, NULL), KVR_OK);
     f->image = aligned_alloc(64, (image.length + 63) / 64 * 64);
     memcpy(f->image, image.data, image.length);
     assert_int_equal(kvr_vocabulary_attach(&f->vocabulary, f->image, image.length, NULL), KVR_OK);
-    assert_true(!(f->vocabulary.header->special_flags & KVR_VOCABULARY_SHORT_MERGES) == !all_bytes);
+    uint32_t flags = f->vocabulary.header->special_flags;
+    assert_true(!(flags & KVR_VOCABULARY_SHORT_MERGES) == (f->kind == SOME_BYTES));
+    assert_true(flags & KVR_VOCABULARY_CUTS || f->kind == SOME_BYTES);
     kvr_buffer_release(&image);
     kvr_source_release(&source);
 }
@@ -58,6 +77,14 @@ static size_t random_piece(struct fixture *f, char *out, size_t most)
 {
     size_t length = 1 + kvr_random_below(&f->random, most);
 
+    if (f->kind == KANA) {
+        for (size_t i = 0; i < length; i += 3)
+            memcpy(out + i, kana[1 + kvr_random_below(&f->random, LETTERS)].text, 3);
+        length = (length + 2) / 3 * 3;
+        if (kvr_random_below(&f->random, 20) == 0) /* not UTF-8 */
+            out[kvr_random_below(&f->random, length)] = (char)kvr_random_below(&f->random, 256);
+        return length;
+    }
     for (size_t i = 0; i < length; i++)
         out[i] = (char)('a' + kvr_random_below(&f->random, LETTERS));
     return length;
@@ -65,7 +92,7 @@ static size_t random_piece(struct fixture *f, char *out, size_t most)
 
 static void append_piece(struct fixture *f)
 {
-    char piece[ROOM];
+    char piece[ROOM + 2];
     size_t kind = kvr_random_below(&f->random, 100);
 
     if (kind < 50) {
@@ -77,13 +104,14 @@ static void append_piece(struct fixture *f)
     }
 }
 
-static void check(bool all_bytes)
+static void check(enum kind kind)
 {
     struct fixture *f = calloc(1, sizeof *f);
 
     assert_non_null(f);
     f->random.state = 3;
-    build_vocabulary(f, all_bytes);
+    f->kind = kind;
+    build_vocabulary(f);
     assert_true(kvr_piece_cache_init(&f->cache));
     for (size_t i = 0; i < KNOWN; i++)
         f->known_length[i] = random_piece(f, f->known[i], i % 4 ? 16 : KNOWN_BYTES);
@@ -104,7 +132,7 @@ static void check(bool all_bytes)
         assert_int_equal(f->ids.count, f->wanted.count);
         assert_memory_equal(f->ids.data, f->wanted.data, f->wanted.count * sizeof *f->ids.data);
     }
-    assert_true(f->cache.written > 2 * KVR_PIECE_STORE_BYTES);
+    assert_true(f->cache.written > (f->kind == KANA ? 1 : 2) * (uint64_t)KVR_PIECE_STORE_BYTES);
     kvr_piece_cache_release(&f->cache);
     kvr_bpe_scratch_release(&f->scratch);
     kvr_ids_release(&f->ids);
@@ -117,13 +145,19 @@ static void check(bool all_bytes)
 static void cached_pieces_are_as_merged(void **state)
 {
     (void)state;
-    check(false);
+    check(SOME_BYTES);
 }
 
 static void pieces_merged_side_by_side_are_as_merged(void **state)
 {
     (void)state;
-    check(true);
+    check(ALL_BYTES);
+}
+
+static void pieces_cut_at_borders_are_as_merged(void **state)
+{
+    (void)state;
+    check(KANA);
 }
 
 int main(void)
@@ -131,6 +165,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(cached_pieces_are_as_merged),
         cmocka_unit_test(pieces_merged_side_by_side_are_as_merged),
+        cmocka_unit_test(pieces_cut_at_borders_are_as_merged),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
