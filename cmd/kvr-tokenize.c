@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { THREAD_LIMIT = 256, JOB_LINES = 64, JOB_BYTES = 256 * 1024 };
+enum { THREAD_LIMIT = 256, JOB_LINES = 64, JOB_BYTES = 64 * 1024 };
 
 struct settings {
     const char *tokenizer, *template_file, *by_model, *chain, *seed, *extra_keys, *style, *bos;
@@ -104,8 +104,8 @@ static const struct kvr_program program = {
 /* Lines under way with threads: their text, what became of it, and what was wrong. */
 struct job_line {
     struct kvr_source_line source;
-    size_t text; /* where it starts in job.text */
-    size_t out, out_length;
+    size_t text;            /* where it starts in job.text */
+    size_t out, out_length; /* with its newline */
     struct kvr_error error;
 };
 
@@ -113,6 +113,7 @@ struct job {
     struct kvr_buffer text, out;
     struct job_line lines[JOB_LINES];
     size_t count;
+    bool some_failed;
 };
 
 struct worker {
@@ -201,26 +202,34 @@ static void work(void *argument, void *context)
         line->error.status = KVR_OK;
         line->source.text = job->text.data + line->text;
         line->out = job->out.length;
-        if (!kvr_line_parse(&worker->line, &line->source, &line->error))
-            kvr_annotate(worker->annotator, &worker->line, &job->out, &line->error);
+        if (!kvr_line_parse(&worker->line, &line->source, &line->error) &&
+            !kvr_annotate(worker->annotator, &worker->line, &job->out, &line->error)) {
+            kvr_buffer_append_byte(&job->out, '\n');
+            if (job->out.failed)
+                kvr_error_memory(&line->error);
+        }
         line->out_length = job->out.length - line->out;
+        job->some_failed |= line->error.status != KVR_OK;
     }
 }
 
 /* Writes what became of a job's lines, in order, and keeps the job for later. */
 static void finish_job(struct tool *tool, struct pool *pool, struct job *job)
 {
-    for (size_t i = 0; i < job->count; i++) {
+    if (!job->some_failed)
+        kvr_writer_lines(&tool->out, &job->out);
+    for (size_t i = 0; i < job->count && job->some_failed; i++) {
         struct job_line *line = &job->lines[i];
         if (line->error.status) {
             tool->line.source = line->source;
             tool_bad_line(tool, &line->error);
             continue;
         }
-        kvr_buffer_append(&tool->out.buffer, job->out.data + line->out, line->out_length);
+        kvr_buffer_append(&tool->out.buffer, job->out.data + line->out, line->out_length - 1);
         kvr_writer_line_done(&tool->out);
     }
     job->count = 0;
+    job->some_failed = false;
     kvr_buffer_clear(&job->text);
     kvr_buffer_clear(&job->out);
     pool->spare[pool->spare_count++] = job;

@@ -29,6 +29,17 @@ void kvr_writer_line_done(struct kvr_writer *writer)
         kvr_writer_flush(writer);
 }
 
+void kvr_writer_lines(struct kvr_writer *writer, struct kvr_buffer *lines)
+{
+    kvr_writer_flush(writer);
+    struct kvr_buffer empty = writer->buffer;
+    writer->buffer = *lines;
+    writer->whole = lines->length;
+    *lines = empty;
+    if (writer->whole >= FLUSH_BYTES)
+        kvr_writer_flush(writer);
+}
+
 /* Waits for a descriptor that somebody else has set not to wait. */
 static bool wait_writable(int descriptor)
 {

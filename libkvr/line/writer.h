@@ -30,6 +30,10 @@ void kvr_writer_init(struct kvr_writer *writer, int descriptor);
  * as the writer's error. */
 void kvr_writer_line_done(struct kvr_writer *writer);
 
+/* Takes over lines that were built elsewhere, each with its "\n"; *lines is then an empty buffer
+ * for others. No line of the writer's own may be half built. */
+void kvr_writer_lines(struct kvr_writer *writer, struct kvr_buffer *lines);
+
 /* Writes out all whole lines now. Fails as the writer has failed. */
 enum kvr_status kvr_writer_flush(struct kvr_writer *writer);
 
