@@ -144,14 +144,39 @@ shared_vocabularies() {
     printf '{%% if %%}' >m/additional_chat_templates/broken.jinja
     run kvr-tokenize -t m/tokenizer.json <<<'{}'
     assert_failure 1
+    assert_output --partial "'m/additional_chat_templates/broken.jinja': "
     assert_output --partial 'expected an expression'
+    # the file that is wrong is the one that is blamed
+    rm m/additional_chat_templates/broken.jinja
+    sed 's/"added_tokens_decoder":{},//' m/tokenizer_config.json >c && mv c m/tokenizer_config.json
+    echo '[]' >m/special_tokens_map.json
+    run kvr-tokenize -t m/tokenizer.json <<<'{}'
+    assert_failure 1
+    assert_output "kvr-tokenize: 'm/special_tokens_map.json': special_tokens_map.json is no JSON object"
+    echo '{}' >m/special_tokens_map.json
+    printf '{%% nonsense %%}' >m/chat_template.jinja
+    run kvr-tokenize -t m/tokenizer.json <<<'{}'
+    assert_failure 1
+    assert_output --partial "'m/chat_template.jinja': "
+    rm m/chat_template.jinja
+    mv m/additional_chat_templates away
+    echo '{"chat_template":"{% nonsense %}"}' >m/tokenizer_config.json
+    run kvr-tokenize -t m/tokenizer.json <<<'{}'
+    assert_failure 1
+    assert_output --partial "'m/tokenizer_config.json': "
+    echo '{"chat_template":"file",}' >m/tokenizer_config.json
+    run kvr-tokenize -t m/tokenizer.json <<<'{}'
+    assert_failure 1
+    assert_output "kvr-tokenize: 'm/tokenizer_config.json': expected a member name at byte 24 of the JSON text"
+    echo '{"chat_template":"file"}' >m/tokenizer_config.json
+    mv away m/additional_chat_templates
     # a FIFO is waited for by none of these
-    rm m/additional_chat_templates/broken.jinja m/special_tokens_map.json
+    rm m/special_tokens_map.json
     mkfifo m/special_tokens_map.json m/additional_chat_templates/z.jinja
     run timeout 20 kvr-tokenize -t m/tokenizer.json <<<'{}'
     assert_failure 3
     assert_output --partial "'m/additional_chat_templates/z.jinja' is no regular file"
-    rm m/additional_chat_templates/z.jinja
+    rm -r m/additional_chat_templates
     assert_equal "$(timeout 20 kvr-tokenize -t m/tokenizer.json --style plain --render --count <<<'{"messages":[]}' | jq -r .prompt)" file
 }
 

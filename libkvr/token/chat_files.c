@@ -125,24 +125,18 @@ static enum kvr_status read_named(
     if (!texts->named)
         status = kvr_error_memory(error);
     for (int i = 0; i < count; i++) {
-        struct kvr_chat_text *text = texts->named ? &texts->named[texts->named_count] : NULL;
-        struct kvr_buffer path = {0};
         char *name = status ? NULL : template_name(entries[i]->d_name);
-        if (name && text) {
-            *text = (struct kvr_chat_text){.name = name};
-            texts->named_count++;
-            kvr_buffer_append_format(&path, "%s/%s", folder, entries[i]->d_name);
-            if (!kvr_buffer_text(&path))
+        if (name) {
+            struct kvr_chat_text_named *text = &texts->named[texts->named_count++];
+            text->name = name;
+            kvr_buffer_append_format(&text->path, "%s/%s", folder, entries[i]->d_name);
+            if (!kvr_buffer_text(&text->path))
                 status = kvr_error_memory(error);
-            else if (may_be_read(path.data))
-                status = read_file(path.data, &text->bytes, error);
+            else if (may_be_read(text->path.data))
+                status = read_file(text->path.data, &text->bytes, error);
             else
-                status = kvr_error_set(error, KVR_IO, "'%s' is no regular file", path.data);
-            text->source = (struct kvr_chat_json){text->bytes.data, text->bytes.length};
-            if (!text->source.data)
-                text->source.data = "";
+                status = kvr_error_set(error, KVR_IO, "'%s' is no regular file", text->path.data);
         }
-        kvr_buffer_release(&path);
         free(entries[i]);
     }
     free(entries);
@@ -151,14 +145,14 @@ static enum kvr_status read_named(
 
 /* Reads one of the files, if it is named, into *text, which lies in *bytes. */
 static enum kvr_status read_one(
-    const char *path, struct kvr_buffer *bytes, struct kvr_chat_json *text, struct kvr_error *error)
+    const char *path, struct kvr_buffer *bytes, struct kvr_chat_text *text, struct kvr_error *error)
 {
     if (!path || !path[0])
         return KVR_OK;
     enum kvr_status status = read_file(path, bytes, error);
     if (!status && !kvr_buffer_text(bytes))
         status = kvr_error_memory(error);
-    *text = (struct kvr_chat_json){bytes->data, bytes->length};
+    *text = (struct kvr_chat_text){path, {bytes->data, bytes->length}};
     return status;
 }
 
@@ -167,7 +161,6 @@ enum kvr_status kvr_chat_load_files(
 {
     struct kvr_buffer bytes[3] = {{0}};
     struct kvr_chat_texts texts = {0};
-    const char *blamed = paths->source ? paths->source : paths->config;
 
     *out = NULL;
     enum kvr_status status = read_one(paths->config, &bytes[0], &texts.config, error);
@@ -177,13 +170,11 @@ enum kvr_status kvr_chat_load_files(
         status = read_one(paths->special_map, &bytes[2], &texts.special_map, error);
     if (!status && paths->named && paths->named[0])
         status = read_named(paths->named, &texts, error);
-    if (!status) {
+    if (!status)
         status = kvr_chat_read_texts(out, &texts, error);
-        if (status && blamed)
-            kvr_error_prefix(error, "'%s'", blamed);
-    }
     for (size_t i = 0; i < texts.named_count; i++) {
         free(texts.named[i].name);
+        kvr_buffer_release(&texts.named[i].path);
         kvr_buffer_release(&texts.named[i].bytes);
     }
     free(texts.named);

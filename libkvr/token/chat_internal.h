@@ -22,14 +22,21 @@ struct kvr_chat {
     size_t token_count;
 };
 
-/* The texts of a model's files; data NULL: there is none. */
+/* One of a model's files: data NULL: there is none. */
+struct kvr_chat_text {
+    const char *path; /* whom errors blame; NULL: the text is in no file */
+    struct kvr_chat_json text;
+};
+
+/* A template of additional_chat_templates, which owns what it holds. */
+struct kvr_chat_text_named {
+    char *name;
+    struct kvr_buffer path, bytes;
+};
+
 struct kvr_chat_texts {
-    struct kvr_chat_json config, source, special_map;
-    struct kvr_chat_text {
-        char *name;
-        struct kvr_chat_json source;
-        struct kvr_buffer bytes; /* that source lies in */
-    } * named;
+    struct kvr_chat_text config, source, special_map;
+    struct kvr_chat_text_named *named;
     size_t named_count;
 };
 enum kvr_status kvr_chat_read_texts(

@@ -9,6 +9,7 @@
 struct reading {
     struct kvr_chat *chat;
     const struct kvr_chat_texts *texts;
+    const char *path; /* of the file that is being read */
     struct kvr_error *error;
     enum kvr_status status;
 };
@@ -170,10 +171,11 @@ static bool is_json(const char *text, size_t length)
  * name come before earlier ones. */
 static bool read_special_map(struct run *run, struct reading *reading, const struct dict *config)
 {
-    const struct kvr_chat_json map = reading->texts->special_map;
+    const struct kvr_chat_json map = reading->texts->special_map.text;
 
     if (!map.data || kvr_dict_find_name(config, "added_tokens_decoder"))
         return true;
+    reading->path = reading->texts->special_map.path;
     struct value value = read_object(run, reading, map.data, map.length, "special_tokens_map.json");
     return !reading->status && add_tokens(reading, value.dict);
 }
@@ -198,27 +200,34 @@ static void read_parts(struct run *run, void *state)
 {
     struct reading *reading = state;
     const struct kvr_chat_texts *texts = reading->texts;
+    const struct kvr_chat_json configuration = texts->config.text, source = texts->source.text;
     struct value config = kvr_dict_value(kvr_dict_new(run, 0));
 
-    if (texts->config.data)
+    reading->path = texts->config.path;
+    if (configuration.data)
         config = read_object(
-            run, reading, texts->config.data, texts->config.length, "the tokenizer configuration");
+            run, reading, configuration.data, configuration.length, "the tokenizer configuration");
     if (reading->status || !add_tokens(reading, config.dict) ||
         !read_special_map(run, reading, config.dict))
         return;
-    if (texts->source.data && is_json(texts->source.data, texts->source.length))
-        read_template_file(run, reading, texts->source);
-    else if (texts->source.data)
-        add_template(reading, "default", 7, texts->source.data, texts->source.length);
-    for (size_t i = 0; i < texts->named_count && !reading->status; i++)
-        add_template(reading, texts->named[i].name, strlen(texts->named[i].name),
-            texts->named[i].source.data, texts->named[i].source.length);
+    reading->path = texts->source.path;
+    if (source.data && is_json(source.data, source.length))
+        read_template_file(run, reading, source);
+    else if (source.data)
+        add_template(reading, "default", 7, source.data, source.length);
+    for (size_t i = 0; i < texts->named_count && !reading->status; i++) {
+        const struct kvr_chat_text_named *named = &texts->named[i];
+        reading->path = named->path.data;
+        add_template(reading, named->name, strlen(named->name),
+            named->bytes.data ? named->bytes.data : "", named->bytes.length);
+    }
     /* templates in files of their own stand for all that the configuration has */
-    if (reading->status || reading->chat->template_count || texts->source.data)
+    if (reading->status || reading->chat->template_count || source.data)
         return;
-    const struct value *source = kvr_dict_find_name(config.dict, "chat_template");
-    if (source)
-        add_templates(reading, *source);
+    reading->path = texts->config.path;
+    const struct value *templates = kvr_dict_find_name(config.dict, "chat_template");
+    if (templates)
+        add_templates(reading, *templates);
 }
 
 enum kvr_status kvr_chat_read_texts(
@@ -239,6 +248,8 @@ enum kvr_status kvr_chat_read_texts(
     if (!kvr_run_protect(&run->run, read_parts, &reading))
         reading.status = kvr_error_set(error, run->run.status, "%s", run->run.message);
     kvr_template_run_free(run);
+    if (reading.status && reading.path)
+        kvr_error_prefix(error, "'%s'", reading.path);
     if (reading.status)
         kvr_chat_free(reading.chat);
     else
@@ -250,7 +261,7 @@ enum kvr_status kvr_chat_read(struct kvr_chat **out, const char *config, size_t 
     const char *source, size_t source_length, struct kvr_error *error)
 {
     struct kvr_chat_texts texts = {
-        .config = {config, config_length}, .source = {source, source_length}};
+        .config = {NULL, {config, config_length}}, .source = {NULL, {source, source_length}}};
 
     return kvr_chat_read_texts(out, &texts, error);
 }

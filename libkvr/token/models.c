@@ -47,7 +47,9 @@ static enum kvr_status read_bos(
         structure ? kvr_read_file(path, &text, error) : kvr_error_memory(error);
 
     if (!status)
-        status = kvr_json_check(structure, text.data, text.length, &config, NULL, error);
+        status = kvr_json_check(structure, text.data, text.length, &config, NULL, error)
+                     ? kvr_error_prefix(error, "'%s'", path)
+                     : KVR_OK;
     if (!status && bos && kvr_value_get(config, "add_bos_token").type == KVR_TRUE)
         model->bos_id = kvr_tokenizer_added(model->tokenizer, bos, strlen(bos));
     kvr_structure_destroy(structure);
