@@ -229,6 +229,33 @@ full_worker() {
     assert_failure 3
 }
 
+@test "what names a worker is the same to kvr-stats as to kvr-match" {
+    long=$(printf 'x%.0s' {1..255})
+    while read -r name; do
+        for line in '{"input_length":9,"hash_ids":[1],"route":{"worker":'"$name"'}}' \
+            '{"event":"stored","worker":'"$name"',"hash_ids":[1]}'; do
+            run --separate-stderr kvr-match <<<"$line"
+            match_status=$status match_error=${stderr//kvr-match/kvr}
+            run --separate-stderr kvr-stats <<<"$line"
+            assert_equal "$line: $status ${stderr//kvr-stats/kvr}" "$line: $match_status $match_error"
+        done
+    done <<END
+"w0"
+"\u0077\u0030"
+"$long"
+"x$long"
+"\u0078$long"
+""
+"a\u0000b"
+5
+true
+{}
+END
+    run --separate-stderr kvr-stats <<<'{"input_length":9,"response":{"worker":"a\u0000b"}}'
+    assert_failure 1
+    assert_equal "${stderr_lines[0]}" "kvr-stats: stdin:1: member 'response.worker' is not a name of at most 255 bytes without NUL"
+}
+
 @test "partials of a split merge into the whole" {
     zcat "$(trace_slice)" | jq -c '. + {id: input_line_number, session: (.hash_ids[1] | tostring), route: {worker: "w\(.hash_ids[1] % 4)", reason: "x"}, response: {status: 200, ttft_ms: (.input_length / 20), cached_tokens: (.input_length % 512)}}' > whole
     split -n l/3 whole part.

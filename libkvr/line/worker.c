@@ -49,6 +49,20 @@ enum kvr_status kvr_worker_name(struct kvr_value value, const char *member,
     return check_name(*name, member, error);
 }
 
+enum kvr_status kvr_worker_check(
+    struct kvr_value value, const char *member, struct kvr_error *error)
+{
+    struct kvr_buffer scratch = {0};
+    struct kvr_text name;
+
+    if (value.type == KVR_STRING && value.length > 2 &&
+        value.length - 2 <= KVR_WORKER_NAME_BYTES_MOST && !memchr(value.text, '\\', value.length))
+        return KVR_OK;
+    enum kvr_status status = kvr_worker_name(value, member, &scratch, &name, error);
+    kvr_buffer_release(&scratch);
+    return status;
+}
+
 static enum kvr_status read_capacity(
     struct kvr_value value, struct kvr_capacity *capacity, struct kvr_error *error)
 {

@@ -31,6 +31,10 @@ enum { KVR_WORKER_NAME_BYTES_MOST = 255 };
 enum kvr_status kvr_worker_name(struct kvr_value value, const char *member,
     struct kvr_buffer *scratch, struct kvr_text *name, struct kvr_error *error);
 
+/* The same rule for who keeps names as they are written: fails where kvr_worker_name() does. */
+enum kvr_status kvr_worker_check(
+    struct kvr_value value, const char *member, struct kvr_error *error);
+
 /* Reads a line whose event is "worker". scratch holds decoded text. KVR_BAD_INPUT when a member has
  * the wrong type or no worker is named. */
 enum kvr_status kvr_worker_read(const struct kvr_line *line, struct kvr_buffer *scratch,

@@ -1,6 +1,7 @@
 #include "stat/facts.h"
 
 #include "line/session.h"
+#include "line/worker.h"
 #include "stat/scan.h"
 
 #include <math.h>
@@ -39,6 +40,14 @@ static struct kvr_text text_of(struct kvr_value value)
     if (value.type != KVR_STRING)
         return (struct kvr_text){NULL, 0};
     return (struct kvr_text){value.text + 1, value.length - 2};
+}
+
+/* The worker that a member names, as it is written; null names none. */
+static enum kvr_status read_worker(
+    struct kvr_value value, const char *name, struct kvr_text *worker, struct kvr_error *error)
+{
+    *worker = text_of(value);
+    return value.type == KVR_NULL ? KVR_OK : kvr_worker_check(value, name, error);
 }
 
 static inline enum kvr_status scanned_tokens(
@@ -91,7 +100,7 @@ enum kvr_status kvr_facts_read_response(
                 status =
                     kvr_error_set(error, KVR_BAD_INPUT, "response.status is not a whole number");
         } else if (KVR_TEXT_IS(member.name, "worker") && !facts->worker.text) {
-            facts->worker = text_of(member.value);
+            status = read_worker(member.value, "response.worker", &facts->worker, error);
         }
     }
     return status;
@@ -111,7 +120,7 @@ static enum kvr_status read_route(
     facts->routed = true;
     while (status == KVR_OK && kvr_scan_member(&cursor, &member)) {
         if (KVR_TEXT_IS(member.name, "worker")) {
-            facts->worker = text_of(member.value);
+            status = read_worker(member.value, "route.worker", &facts->worker, error);
             facts->rejected = member.value.type == KVR_NULL;
         } else if (KVR_TEXT_IS(member.name, "reason")) {
             facts->reason = text_of(member.value);

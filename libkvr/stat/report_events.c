@@ -11,8 +11,8 @@ static enum kvr_status named_worker(struct kvr_report *report, const struct kvr_
 {
     struct kvr_value name = kvr_line_get(line, KVR_NAME_WORKER);
 
-    if (name.type != KVR_STRING)
-        return kvr_error_set(error, KVR_BAD_INPUT, "the event names no worker");
+    if (kvr_worker_check(name, "worker", error) != KVR_OK)
+        return error->status;
     return kvr_report_worker(
         report, (struct kvr_text){name.text + 1, name.length - 2}, worker, error);
 }
