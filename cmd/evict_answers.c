@@ -294,11 +294,12 @@ enum kvr_status evict_answer(
     enum kvr_status status = read_all(tool, evict, &workers, &sweep.block_tokens, error);
     sweep.traces = workers.traces;
     sweep.trace_count = workers.count;
-    if (status == KVR_OK && evict->settings->curve)
+    bool answers = status == KVR_OK && !tool_opened_nothing(tool);
+    if (answers && evict->settings->curve)
         status = answer_curve(tool, evict, &workers, sweep.block_tokens, error);
-    else if (status == KVR_OK && evict->settings->advise)
+    else if (answers && evict->settings->advise)
         status = answer_advice(tool, evict, &sweep, error);
-    else if (status == KVR_OK)
+    else if (answers)
         status = answer_cells(tool, evict, &sweep, error);
     tool->out.whole = tool->out.buffer.length;
     kvr_sweep_release(&sweep);

@@ -183,7 +183,8 @@ static void write_events(struct tool *tool, struct evict_program *evict)
     tool->out.whole = tool->out.buffer.length;
 }
 
-static void replay(struct tool *tool, struct evict_program *evict, bool quiet)
+/* Whether it came to the end of what could be read. */
+static bool replay(struct tool *tool, struct evict_program *evict, bool quiet)
 {
     struct kvr_error error = {0};
 
@@ -196,17 +197,22 @@ static void replay(struct tool *tool, struct evict_program *evict, bool quiet)
             tool_bad_line(tool, &error);
         } else if (status != KVR_OK) {
             tool_fail(tool, &error);
-            return;
+            return false;
         }
     }
+    if (tool_opened_nothing(tool))
+        return false;
     if (evict->setup.policy->in_time && !evict->has_time)
         tool_warn(tool, "no line has a timestamp: nothing can have expired");
-    if (kvr_evict_finish(evict->evict, &error) != KVR_OK)
+    if (kvr_evict_finish(evict->evict, &error) != KVR_OK) {
         tool_fail(tool, &error);
+        return false;
+    }
     if (evict->settings->free_queue) {
         kvr_evict_write_free_queues(evict->evict, &tool->out.buffer);
         tool->out.whole = tool->out.buffer.length;
     }
+    return true;
 }
 
 static void summarise(struct tool *tool, struct evict_program *evict)
@@ -249,8 +255,7 @@ int main(int argc, char **argv)
         tool_fail(&tool, &error);
     } else if (!evict.needs_trace) {
         bool quiet = settings.json || settings.table;
-        replay(&tool, &evict, quiet);
-        if (quiet && tool.status != 3)
+        if (replay(&tool, &evict, quiet) && quiet)
             summarise(&tool, &evict);
     }
     evict_release(&evict);

@@ -191,7 +191,7 @@ static void end_audit(struct match *match)
 {
     struct kvr_buffer text = {0};
 
-    if (!match->audit)
+    if (!match->audit || tool_opened_nothing(&match->tool))
         return;
     kvr_audit_write(match->audit, &match->tool.out.buffer);
     kvr_writer_line_done(&match->tool.out);

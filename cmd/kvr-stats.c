@@ -272,6 +272,8 @@ static enum kvr_status compare_runs(struct work *work, struct kvr_error *error)
     enum kvr_status status = kvr_metrics_read(work->settings.metrics, metrics, 64, error);
     if (status == KVR_OK)
         status = read_runs(work, error);
+    if (work->tool.unopened) /* nothing can be said of a run that could not be read */
+        return status;
     for (size_t i = 0; i < work->run_count && status == KVR_OK; i++) {
         status = kvr_report_finish(work->runs[i].report, error);
         if (status == KVR_OK)
@@ -328,6 +330,8 @@ static enum kvr_status report_stream(struct work *work, struct kvr_error *error)
         if (every_ms > 0)
             wake_every(0);
     }
+    if (status == KVR_OK && tool_opened_nothing(&work->tool) && !settings->scrape)
+        return KVR_OK;
     if (status == KVR_OK)
         status = kvr_report_finish(work->report, error);
     if (status == KVR_OK && settings->merge && !settings->partial)

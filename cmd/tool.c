@@ -419,6 +419,8 @@ enum tool_result tool_next(struct tool *tool)
             const struct kvr_source_line *source = &tool->line.source;
             if (source->file)
                 kvr_error_prefix(&error, "%s:%" PRIu64, source->file, source->number);
+            else
+                tool->unopened += status == KVR_IO;
             tool_fail(tool, &error);
             if (status == KVR_NO_MEMORY)
                 return TOOL_END;
@@ -426,6 +428,11 @@ enum tool_result tool_next(struct tool *tool)
         }
         }
     }
+}
+
+bool tool_opened_nothing(const struct tool *tool)
+{
+    return tool->unopened && tool->source && !kvr_source_opened(tool->source);
 }
 
 void tool_stop(struct tool *tool)

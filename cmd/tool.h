@@ -71,6 +71,7 @@ struct tool {
     struct kvr_writer out;
     uint64_t lines; /* that were read, bad ones included */
     uint64_t bad_lines;
+    size_t unopened;    /* inputs that could not be opened */
     int status;         /* exit status so far */
     bool show_progress; /* and when and how far it was shown last */
     double progress_ms, started_ms;
@@ -96,6 +97,11 @@ int tool_open_input(struct tool *tool);
 
 /* The next line, parsed. Bad lines are reported, counted and dealt with in here. */
 enum tool_result tool_next(struct tool *tool);
+
+/* Whether there was nothing to read, as no input could be opened: then a report of the lines read
+ * would be one of nothing, and what a user shall see is the error alone. Where other inputs could
+ * be read, the report is of these. */
+bool tool_opened_nothing(const struct tool *tool);
 
 /* The line just read turns out to be bad (error->text says why): it is reported with its file and
  * number, counted, and dropped or passed on (--keep-bad). The program goes on with tool_next(). */

@@ -240,10 +240,55 @@ requests() {
         assert_equal "$status" 3
         assert_regex "$stderr" "cannot open nosuch: No such file"
         assert_regex "$stderr" "is a directory"
-        # a study of what could be read in part would look like one of the whole
-        if [ "${tool[*]}" = "kvr-evict --json" ]; then assert_output ""; else assert_ids "1 "; fi
+        if writes_lines; then assert_ids "1 "; else assert_equal "$(jq .requests <<<"$output")" 1; fi
     }
     each check
+}
+
+@test "where nothing could be opened the error is all there is" {
+    while read -r -a tool; do
+        run --separate-stderr "${tool[@]}" nosuch .
+        assert_equal "${tool[*]}: $status" "${tool[*]}: 3"
+        assert_equal "${tool[*]}: $output" "${tool[*]}: "
+        assert_equal "${#stderr_lines[@]}" 2
+        assert_regex "${stderr_lines[0]}" "cannot open nosuch: No such file"
+        assert_regex "${stderr_lines[1]}" "\\. is a directory"
+    done <<'END'
+kvr-tokenize
+kvr-match
+kvr-match --against any
+kvr-route
+kvr-route -w 2
+kvr-evict
+kvr-evict --json -c 1000
+kvr-evict --table -c 1000
+kvr-evict --curve
+kvr-evict --advise
+kvr-evict --free-queue -c 1000
+kvr-stats
+kvr-stats --json
+kvr-stats --csv
+kvr-stats --prom
+kvr-stats --partial
+kvr-stats --merge
+kvr-stats --compare
+kvr-sim -w 2
+kvr-prefill --backend model
+kvr-send -u http://127.0.0.1:1
+END
+    # an input that is empty is another thing: nothing came
+    : >empty
+    run --separate-stderr kvr-stats nosuch empty
+    assert_failure 3
+    assert_output --partial '0 requests'
+    run --separate-stderr kvr-match --audit nosuch
+    assert_failure 3
+    assert_output ""
+    # a comparison with what could not be read would be one with nothing
+    echo '{"id":1,"input_length":9}' >a
+    run --separate-stderr kvr-stats --compare a nosuch
+    assert_failure 3
+    assert_output ""
 }
 
 @test "a full disk is status 3 with a message" {

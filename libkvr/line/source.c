@@ -17,6 +17,7 @@ struct kvr_source {
     struct kvr_source_options options;
     const volatile int *stop;
     struct kvr_input main;
+    size_t opened;    /* inputs, of both kinds */
     size_t next_file; /* the next name to open as the main input */
     bool main_open;
     struct kvr_input merged[MERGED_LIMIT];
@@ -83,6 +84,11 @@ void kvr_source_progress(const struct kvr_source *source, uint64_t *read, uint64
 {
     *read = source->read_before + (source->main_open ? source->main.read_bytes : 0);
     *total = source->total;
+}
+
+size_t kvr_source_opened(const struct kvr_source *source)
+{
+    return source->opened;
 }
 
 size_t kvr_source_descriptors(const struct kvr_source *source, int *descriptors, size_t room)
@@ -157,6 +163,7 @@ static bool open_merged(struct kvr_source *source, struct kvr_source_line *line,
             *status = error->status;
             return true;
         }
+        source->opened++;
     }
     for (size_t i = 0; i < source->merged_count; i++) {
         struct kvr_input *input = &source->merged[i];
@@ -281,6 +288,7 @@ enum kvr_status kvr_source_next(
             if (status != KVR_OK)
                 return status;
             source->main_open = true;
+            source->opened++;
         } else if (!source->last_look) {
             source->last_look = true;
             source->until_look = 0;

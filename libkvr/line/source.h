@@ -67,6 +67,9 @@ void kvr_source_stop_when(struct kvr_source *source, const volatile int *stop);
  * the next file is about to be opened: nothing is to be waited for then. */
 size_t kvr_source_descriptors(const struct kvr_source *source, int *descriptors, size_t room);
 
+/* How many inputs, main and merged ones, could be opened so far. */
+size_t kvr_source_opened(const struct kvr_source *source);
+
 /* Bytes read from the main inputs so far (compressed bytes for gzip), and their sum where all are
  * regular files, else 0. For progress. */
 void kvr_source_progress(const struct kvr_source *source, uint64_t *read, uint64_t *total);
