@@ -1,10 +1,12 @@
 #include "base/pages.h"
 
 #include <stdint.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 
 #define SMALL_PAGE_BYTES ((size_t)4096)
 #define HUGE_PAGE_BYTES ((size_t)2 << 20)
+#define HUGE_MALLOC_BYTES ((size_t)512 << 10)  /* from here on a huge page is worth its clearing */
 #define HUGE_FROM_BYTES (16 * HUGE_PAGE_BYTES) /* so that rounding costs little */
 
 size_t kvr_pages_round(size_t bytes)
@@ -101,4 +103,15 @@ void kvr_pages_release(struct kvr_pages *pages)
         munmap(pages->data, pages->size_bytes);
     pages->data = NULL;
     pages->size_bytes = 0;
+}
+
+void *kvr_pages_malloc(size_t bytes)
+{
+    if (bytes < HUGE_MALLOC_BYTES || bytes > SIZE_MAX - HUGE_PAGE_BYTES)
+        return malloc(bytes);
+    bytes = (bytes + HUGE_PAGE_BYTES - 1) & ~(HUGE_PAGE_BYTES - 1);
+    void *data = aligned_alloc(HUGE_PAGE_BYTES, bytes);
+    if (data)
+        (void)madvise(data, bytes, MADV_HUGEPAGE);
+    return data;
 }

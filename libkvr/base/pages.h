@@ -24,6 +24,10 @@ bool kvr_pages_grow(struct kvr_pages *pages, size_t bytes);
 /* Gives all of it back; the result is empty and may grow again. */
 void kvr_pages_release(struct kvr_pages *pages);
 
+/* malloc() for an array that is written all over soon: what is large comes in huge pages, where a
+ * fault for each small one would cost more than the writing. Given back with free(). */
+void *kvr_pages_malloc(size_t bytes);
+
 /* What kvr_pages_grow() would map for `bytes`. */
 size_t kvr_pages_round(size_t bytes);
 

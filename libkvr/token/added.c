@@ -8,41 +8,34 @@ void kvr_added_release(struct kvr_added *added)
     memset(added, 0, sizeof *added);
 }
 
-static int compare_keys(const void *a, const void *b)
-{
-    const struct kvr_trie_key *x = a, *y = b;
-    uint32_t shared = x->length < y->length ? x->length : y->length;
-    int order = memcmp(x->bytes, y->bytes, shared);
-
-    if (!order)
-        order = (x->length > y->length) - (x->length < y->length);
-    return order ? order : (x->token > y->token) - (x->token < y->token);
-}
-
-/* Of added tokens with the same text the first counts. */
-static uint32_t drop_repeated(struct kvr_trie_key *keys, uint32_t count)
+/* Those of the texts in order that are not the same as the one before, which has the lower number.
+ */
+static uint32_t drop_repeated(
+    struct kvr_ordered_text *order, uint32_t count, const struct kvr_source_token *texts)
 {
     uint32_t kept = 0;
 
-    qsort(keys, count, sizeof *keys, compare_keys);
     for (uint32_t i = 0; i < count; i++)
-        if (!kept || keys[kept - 1].length != keys[i].length ||
-            memcmp(keys[kept - 1].bytes, keys[i].bytes, keys[i].length) != 0)
-            keys[kept++] = keys[i];
+        if (!i || order[i].shared < texts[order[i].id].length ||
+            texts[order[i - 1].id].length != texts[order[i].id].length)
+            order[kept++] = order[i];
     return kept;
 }
 
-enum kvr_status kvr_added_build(
-    struct kvr_added *added, struct kvr_trie_key *keys, uint32_t count, struct kvr_error *error)
+enum kvr_status kvr_added_build(struct kvr_added *added, const uint8_t *bytes,
+    const struct kvr_source_token *texts, uint32_t count, struct kvr_error *error)
 {
+    struct kvr_ordered_text *order = malloc(((size_t)count + 1) * sizeof *order);
     int starts = 0;
 
     memset(added, 0, sizeof *added);
-    count = drop_repeated(keys, count);
-    added->count = count;
     added->only_start = -1;
-    for (uint32_t i = 0; i < count; i++)
-        added->starts[keys[i].bytes[0]] = true;
+    for (uint32_t i = 0; order && i < count; i++) {
+        if (!texts[i].length)
+            continue;
+        order[added->count++].id = i;
+        added->starts[bytes[texts[i].offset]] = true;
+    }
     for (int byte = 0; byte < 256; byte++) {
         if (added->starts[byte]) {
             added->only_start = byte;
@@ -51,7 +44,15 @@ enum kvr_status kvr_added_build(
     }
     if (starts != 1)
         added->only_start = -1;
-    return kvr_trie_build(keys, count, &added->units, error);
+    enum kvr_status status = KVR_OK;
+    if (!order || !kvr_text_order(order, added->count, bytes, texts))
+        status = kvr_error_memory(error);
+    if (!status) {
+        added->count = drop_repeated(order, added->count, texts);
+        status = kvr_trie_build(order, added->count, bytes, texts, &added->units, error);
+    }
+    free(order);
+    return status;
 }
 
 /* The longest text that stands at `from`; its length in *size. */

@@ -16,10 +16,10 @@ struct kvr_added {
 
 void kvr_added_release(struct kvr_added *added);
 
-/* Builds from keys, which are put in order; each key's token is what a match gives. Of equal texts
- * the last counts. */
-enum kvr_status kvr_added_build(
-    struct kvr_added *added, struct kvr_trie_key *keys, uint32_t count, struct kvr_error *error);
+/* Builds from `count` texts, pieces of bytes; a match gives the number of a text. Empty texts match
+ * nothing; of equal ones the first counts. */
+enum kvr_status kvr_added_build(struct kvr_added *added, const uint8_t *bytes,
+    const struct kvr_source_token *texts, uint32_t count, struct kvr_error *error);
 
 /* The first match at or after `from`: its number, with *start and *stop; KVR_NO_TOKEN: none. */
 uint32_t kvr_added_find(const struct kvr_added *added, const uint8_t *text, size_t from,

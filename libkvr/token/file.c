@@ -1,4 +1,5 @@
 #include "token/file.h"
+#include "base/pages.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -7,6 +8,21 @@
 #include <zlib.h>
 
 enum { CHUNK = 1 << 20 };
+
+/* The last four bytes say how much the last member unpacks to: as a rule all there is. It is only a
+ * guess for the first room, so nothing is lost where it is wrong. */
+static void guess_room(const uint8_t *bytes, size_t length, struct kvr_buffer *out)
+{
+    if (out->data || length < 18)
+        return;
+    const uint8_t *end = bytes + length - 4;
+    uint64_t size =
+        end[0] | (uint64_t)end[1] << 8 | (uint64_t)end[2] << 16 | (uint64_t)end[3] << 24;
+    if (size > KVR_FILE_LIMIT || size / 1032 > length) /* what deflate can do at most */
+        return;
+    out->data = kvr_pages_malloc((size_t)size + CHUNK);
+    out->capacity = out->data ? (size_t)size + CHUNK : 0;
+}
 
 enum kvr_status kvr_gunzip(
     const void *bytes, size_t length, struct kvr_buffer *out, struct kvr_error *error)
@@ -19,6 +35,7 @@ enum kvr_status kvr_gunzip(
         return kvr_error_set(error, KVR_BAD_INPUT, "larger than 1 GiB");
     if (inflateInit2(&z, 15 + 16) != Z_OK)
         return kvr_error_memory(error);
+    guess_room(bytes, length, out);
     while (result == Z_OK && out->length - before <= KVR_FILE_LIMIT &&
            kvr_buffer_reserve(out, CHUNK)) {
         z.next_out = (Bytef *)out->data + out->length;

@@ -50,6 +50,7 @@ static enum kvr_status load_vocabulary(struct kvr_source *source, struct kvr_val
 
     if (vocab.type != KVR_OBJECT)
         return kvr_error_set(error, KVR_BAD_INPUT, "model.vocab is no object");
+    kvr_source_expect(source, vocab.length / 20, vocab.length / 2, 0);
     while (kvr_next_member(&cursor, &member)) {
         struct kvr_text text;
         uint64_t id;

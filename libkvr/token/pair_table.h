@@ -146,9 +146,13 @@ struct kvr_pair {
     uint32_t left, right, id;
 };
 
-/* Makes the buckets and the filter of `count` pairs, all different. Both come from malloc; NULL
- * when memory is short. */
-struct kvr_pair_bucket *kvr_pair_table_build(const struct kvr_pair *pairs, uint32_t count,
-    uint32_t *bucket_count, uint64_t **filter, uint32_t *filter_words);
+/* How large a table of `count` pairs, all different, has to be. False when memory is short. */
+bool kvr_pair_table_size(
+    const struct kvr_pair *pairs, uint32_t count, uint32_t *bucket_count, uint32_t *filter_words);
+
+/* Fills buckets and filter of the sizes that kvr_pair_table_size() told. */
+void kvr_pair_table_fill(const struct kvr_pair *pairs, uint32_t count,
+    struct kvr_pair_bucket *buckets, uint32_t bucket_count, uint64_t *filter,
+    uint32_t filter_words);
 
 #endif

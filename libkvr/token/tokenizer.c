@@ -124,33 +124,36 @@ static void keep_form(
 static enum kvr_status build_added(
     struct kvr_tokenizer *t, bool normalized, struct kvr_added *added, struct kvr_error *error)
 {
-    uint32_t count, kept = 0;
+    uint32_t count;
     const struct kvr_vocabulary_step *steps = kvr_steps(t, KVR_ADDED, &count);
-    struct kvr_trie_key *keys = malloc(((size_t)count + 1) * sizeof *keys);
-    struct kvr_buffer *texts = calloc((size_t)count + 1, sizeof *texts), spare = {0};
-    enum kvr_status status = keys && texts ? KVR_OK : kvr_error_memory(error);
+    struct kvr_source_token *texts = calloc((size_t)count + 1, sizeof *texts);
+    struct kvr_buffer bytes = {0}, text = {0}, spare = {0};
+    enum kvr_status status = texts ? KVR_OK : kvr_error_memory(error);
 
     for (uint32_t i = 0; i < count && !status; i++) {
         if (!(steps[i].flags & KVR_ADDED_NORMALIZED) == normalized)
             continue;
-        kvr_buffer_append(&texts[i], t->vocabulary.text + steps[i].text, steps[i].text_length);
+        kvr_buffer_clear(&text);
+        kvr_buffer_append(&text, t->vocabulary.text + steps[i].text, steps[i].text_length);
         if (normalized) {
-            status = kvr_normalize(t, &texts[i], &spare, error);
+            status = kvr_normalize(t, &text, &spare, error);
             if (!status)
-                keep_form(t, &steps[i], &texts[i]);
+                keep_form(t, &steps[i], &text);
         }
-        if (texts[i].length)
-            keys[kept++] = (struct kvr_trie_key){.bytes = (const uint8_t *)texts[i].data,
-                .length = (uint32_t)texts[i].length,
-                .token = i};
+        if (!status && bytes.length + text.length > UINT32_MAX / 2)
+            status = kvr_error_set(error, KVR_BAD_INPUT, "the added tokens are longer than 2 GiB");
+        texts[i].offset = (uint32_t)bytes.length;
+        texts[i].length = (uint32_t)text.length;
+        kvr_buffer_append(&bytes, text.data, text.length);
+        if (!status && (text.failed || bytes.failed))
+            status = kvr_error_memory(error);
     }
     if (!status)
-        status = kvr_added_build(added, keys, kept, error);
-    for (uint32_t i = 0; texts && i < count; i++)
-        kvr_buffer_release(&texts[i]);
+        status = kvr_added_build(added, (const uint8_t *)bytes.data, texts, count, error);
+    kvr_buffer_release(&bytes);
+    kvr_buffer_release(&text);
     kvr_buffer_release(&spare);
     free(texts);
-    free(keys);
     return status;
 }
 
@@ -200,22 +203,10 @@ static enum kvr_status finish(struct kvr_tokenizer *t, struct kvr_error *error)
 static enum kvr_status compile(
     struct kvr_tokenizer *t, struct kvr_source *source, struct kvr_error *error)
 {
-    struct kvr_buffer image = {0};
-    enum kvr_status status = kvr_source_compile(source, &image, error);
+    enum kvr_status status = kvr_source_compile(source, &t->image, &t->image_bytes, error);
 
-    if (!status && image.failed)
-        status = kvr_error_memory(error);
-    if (!status) {
-        if (!kvr_pages_grow(&t->image, image.length))
-            status = kvr_error_memory(error);
-    }
-    if (!status) {
-        t->image_bytes = image.length;
-        memcpy(t->image.data, image.data, image.length);
-        status = kvr_vocabulary_attach(&t->vocabulary, t->image.data, t->image_bytes, error);
-    }
-    kvr_buffer_release(&image);
-    return status;
+    return status ? status
+                  : kvr_vocabulary_attach(&t->vocabulary, t->image.data, t->image_bytes, error);
 }
 
 static enum kvr_status parse(

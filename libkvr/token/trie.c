@@ -5,149 +5,173 @@
  *
  * base ^ c stays in the block of 256 units that base lies in, so the search goes block by block
  * over the few newest blocks that still have room, testing all bases of a block at once. Older
- * blocks are given up: that bounds the time and costs a few per cent of the space.
+ * blocks are given up: that bounds the time and costs a few per cent of the space. What a block has
+ * once refused it refuses for good, as units and bases are only ever taken: where a label alone
+ * finds no base, a bit says so.
  *
  * Where a node lies decides how often walking it misses the processor's caches. Low token numbers
  * are the frequent ones (they were merged first), so nodes are placed in bands: first those on the
  * way to a token below 2048, breadth first, then those on the way to one below 8192, and so on. The
  * usual walk then stays within a few hundred KiB.
+ *
+ * The tree is made first, from the texts in order: a text leaves the path to the one before it
+ * where the two part, and all that it leaves is complete.
  */
-#include "base/grow.h"
 #include "token/vocabulary_source.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #define BLOCK 256
+#define UNITS_MOST (UINT32_C(1) << 27) /* a unit has so many bits for a base */
+#define WORDS (BLOCK / 64)
+#define VARIANTS 8
 #define OPEN_BLOCKS 24
+#define OPEN_SLOTS 32 /* a power of two above OPEN_BLOCKS */
 #define FREE_UNIT (UINT64_C(256) << 28)
-
-struct node {
-    uint32_t unit, first, last, depth; /* keys[first, last) share `depth` bytes */
-};
 
 static const uint32_t bands[] = {2048, 8192, 32768, UINT32_MAX};
 #define BANDS (sizeof bands / sizeof *bands)
 
-struct queue {
+/* A node of the tree. Its first child, if it is a parent, is the node behind it. */
+struct node {
+    uint32_t next;  /* the sibling behind it, or 0 */
+    uint32_t token; /* 1 + the token that ends here, or 0 */
+    uint8_t label;
+    uint8_t band; /* of the lowest token below it */
+    bool parent;
+};
+
+struct tree {
     struct node *nodes;
-    size_t first, count, capacity;
+    uint32_t count;
+    uint32_t parents[BANDS]; /* how many nodes of each band have children */
+};
+
+/* A node whose children are still to be placed, and its unit. */
+struct waiting {
+    uint32_t node, unit;
+};
+
+struct queue {
+    struct waiting *items;
+    uint32_t first, count;
+};
+
+/* A block that is still searched. variants[v] has bit i ^ v where a unit i is free. */
+struct block {
+    uint64_t variants[VARIANTS][WORDS];
+    uint64_t used[WORDS];    /* a bit a base */
+    uint64_t refused[WORDS]; /* a bit a label: alone it finds no base here */
+    uint32_t free_count;
 };
 
 struct builder {
     uint64_t *units;
     uint32_t count, capacity;
-    uint32_t first_open; /* lowest block still searched */
-    struct block {
-        uint64_t free[BLOCK / 64]; /* a bit a unit */
-        uint64_t used[BLOCK / 64]; /* a bit a base */
-        uint32_t free_count;
-    } * blocks;
+    uint32_t first_open;           /* lowest block still searched */
+    struct block open[OPEN_SLOTS]; /* block i at i % OPEN_SLOTS */
 };
 
-/* The first eight bytes of a key decide nearly all comparisons and hold nearly all labels: read
- * once, they spare a visit to the key's bytes each time. */
-static uint64_t start_of(const struct kvr_trie_key *key)
-{
-    uint64_t start = 0;
+/* The way from the root to the end of the text before, and the lowest token below each node. */
+struct path {
+    uint32_t *nodes, *lowest;
+};
 
-    for (uint32_t i = 0; i < 8; i++)
-        start = start << 8 | (i < key->length ? key->bytes[i] : 0);
-    return start;
+/* Leaves the path below `depth`. */
+static void close_nodes(struct tree *tree, struct path *path, uint32_t from, uint32_t depth)
+{
+    for (; from > depth; from--) {
+        struct node *node = &tree->nodes[path->nodes[from]];
+        uint32_t lowest = path->lowest[from];
+        uint8_t band = 0;
+        while (lowest >= bands[band] && band + 1u < BANDS)
+            band++;
+        node->band = band;
+        tree->parents[band] += node->parent;
+        if (lowest < path->lowest[from - 1])
+            path->lowest[from - 1] = lowest;
+    }
 }
 
-static inline uint8_t label_at(const struct kvr_trie_key *key, uint32_t depth)
+static void fill_tree(struct tree *tree, struct path *path, const struct kvr_ordered_text *order,
+    uint32_t count, const uint8_t *bytes, const struct kvr_source_token *tokens)
 {
-    return depth < 8 ? (uint8_t)(key->start >> (56 - 8 * depth)) : key->bytes[depth];
-}
+    uint32_t before = 0; /* length of the text before */
 
-static int compare_keys(const void *a, const void *b)
-{
-    const struct kvr_trie_key *x = a, *y = b;
-    uint32_t shared = x->length < y->length ? x->length : y->length;
-
-    if (x->start != y->start)
-        return x->start < y->start ? -1 : 1;
-    int order = shared > 8 ? memcmp(x->bytes + 8, y->bytes + 8, shared - 8) : 0;
-    return order ? order : (x->length > y->length) - (x->length < y->length);
-}
-
-static bool starts_with(const struct kvr_trie_key *key, const struct kvr_trie_key *start)
-{
-    uint32_t length = start->length;
-
-    if (length > key->length)
-        return false;
-    if (length <= 8)
-        return length == 8 ? key->start == start->start
-                           : (key->start ^ start->start) >> (64 - 8 * length) == 0;
-    return key->start == start->start && memcmp(key->bytes + 8, start->bytes + 8, length - 8) == 0;
-}
-
-/* Sorts keys, first by their first byte alone: sorting many small parts is less work. */
-static bool sort_keys(struct kvr_trie_key *keys, uint32_t count)
-{
-    uint32_t firsts[257] = {0}, at[256];
-    struct kvr_trie_key *copy = malloc(((size_t)count + 1) * sizeof *copy);
-
-    if (!copy)
-        return false;
+    tree->nodes[0] = (struct node){0};
+    tree->count = 1;
+    path->nodes[0] = 0;
+    path->lowest[0] = UINT32_MAX;
     for (uint32_t i = 0; i < count; i++) {
-        keys[i].start = start_of(&keys[i]);
-        firsts[(keys[i].start >> 56) + 1]++;
+        const struct kvr_source_token *token = &tokens[order[i].id];
+        const uint8_t *text = bytes + token->offset;
+        uint32_t shared = order[i].shared;
+        close_nodes(tree, path, before, shared);
+        if (before > shared)
+            tree->nodes[path->nodes[shared + 1]].next = tree->count;
+        else
+            tree->nodes[path->nodes[shared]].parent = true;
+        for (uint32_t depth = shared + 1; depth <= token->length; depth++) {
+            tree->nodes[tree->count] =
+                (struct node){.label = text[depth - 1], .parent = depth < token->length};
+            path->nodes[depth] = tree->count++;
+            path->lowest[depth] = UINT32_MAX;
+        }
+        tree->nodes[path->nodes[token->length]].token = order[i].id + 1;
+        path->lowest[token->length] = order[i].id;
+        before = token->length;
     }
-    memcpy(copy, keys, count * sizeof *keys);
-    for (int byte = 0; byte < 256; byte++) {
-        firsts[byte + 1] += firsts[byte];
-        at[byte] = firsts[byte];
-    }
-    for (uint32_t i = 0; i < count; i++)
-        keys[at[copy[i].start >> 56]++] = copy[i];
-    free(copy);
-    for (int byte = 0; byte < 256; byte++)
-        qsort(keys + firsts[byte], firsts[byte + 1] - firsts[byte], sizeof *keys, compare_keys);
-    return true;
+    close_nodes(tree, path, before, 0);
+    tree->parents[0] += tree->nodes[0].parent; /* the root is in the first band */
 }
 
-/* Of sorted keys, those that a key starts with are the ones that those before it start with, as
- * far as they are starts of it: a chain of `shorter`, from the key before. */
-static bool link_shorter(struct kvr_trie_key *keys, uint32_t count)
+/* False when memory is short. */
+static bool make_tree(struct tree *tree, const struct kvr_ordered_text *order, uint32_t count,
+    const uint8_t *bytes, const struct kvr_source_token *tokens)
 {
-    uint32_t *chain = malloc(((size_t)count + 1) * sizeof *chain), depth = 0;
+    size_t nodes = 1, longest = 0;
 
-    if (!chain)
-        return false;
     for (uint32_t i = 0; i < count; i++) {
-        while (depth && !starts_with(&keys[i], &keys[chain[depth - 1]]))
-            depth--;
-        keys[i].shorter = depth ? keys[chain[depth - 1]].token : KVR_NO_TOKEN;
-        chain[depth++] = i;
+        uint32_t length = tokens[order[i].id].length;
+        nodes += length - order[i].shared;
+        longest = length > longest ? length : longest;
     }
-    free(chain);
-    return true;
+    if (nodes > UNITS_MOST)
+        return false;
+    struct path path = {
+        malloc((longest + 1) * sizeof *path.nodes), malloc((longest + 1) * sizeof *path.lowest)};
+    tree->nodes = kvr_pages_malloc(nodes * sizeof *tree->nodes);
+    bool ok = path.nodes && path.lowest && tree->nodes;
+    if (ok)
+        fill_tree(tree, &path, order, count, bytes, tokens);
+    free(path.nodes);
+    free(path.lowest);
+    return ok;
+}
+
+static inline struct block *block_at(struct builder *builder, uint32_t number)
+{
+    return &builder->open[number % OPEN_SLOTS];
 }
 
 static bool add_block(struct builder *builder)
 {
     if (builder->count == builder->capacity) {
-        uint32_t capacity = builder->capacity ? builder->capacity * 2 : 64 * BLOCK;
-        if (capacity > UINT32_C(1) << 27)
+        uint32_t capacity = builder->capacity * 2;
+        if (capacity > UNITS_MOST)
             return false;
         uint64_t *units = realloc(builder->units, capacity * sizeof *units);
-        if (units)
-            builder->units = units;
-        struct block *blocks = realloc(builder->blocks, capacity / BLOCK * sizeof *blocks);
-        if (blocks)
-            builder->blocks = blocks;
-        if (!units || !blocks)
+        if (!units)
             return false;
+        builder->units = units;
         builder->capacity = capacity;
     }
     for (uint32_t i = 0; i < BLOCK; i++)
         builder->units[builder->count + i] = FREE_UNIT;
-    struct block *block = &builder->blocks[builder->count / BLOCK];
-    memset(block->free, 0xff, sizeof block->free);
-    memset(block->used, 0, sizeof block->used);
+    struct block *block = block_at(builder, builder->count / BLOCK);
+    memset(block, 0, sizeof *block);
+    memset(block->variants, 0xff, sizeof block->variants);
     block->free_count = BLOCK;
     builder->count += BLOCK;
     if (builder->count / BLOCK > builder->first_open + OPEN_BLOCKS)
@@ -155,47 +179,57 @@ static bool add_block(struct builder *builder)
     return true;
 }
 
-/* The word whose bit i is bit i ^ by of `word`. */
-static inline uint64_t exchange(uint64_t word, unsigned by)
+/* Swaps neighbouring groups of `size` bits, or with a mask of zeros does not. */
+static inline uint64_t swap(uint64_t word, unsigned size, uint64_t mask)
 {
-    static const uint64_t low[] = {UINT64_C(0x5555555555555555), UINT64_C(0x3333333333333333),
-        UINT64_C(0x0f0f0f0f0f0f0f0f), UINT64_C(0x00ff00ff00ff00ff), UINT64_C(0x0000ffff0000ffff),
-        UINT64_C(0x00000000ffffffff)};
+    uint64_t differ = (word ^ word >> size) & mask;
 
-    for (unsigned step = 0; step < 6; step++) {
-        unsigned shift = 1u << step;
-        if (by & shift)
-            word = (word >> shift & low[step]) | (word & low[step]) << shift;
-    }
-    return word;
+    return word ^ (differ | differ << size);
 }
 
-/* A base in this block for these labels, or 0: all bases of the block are tried at once, as bits.
- * A base is one that leaves the unit of each label free. */
-static uint32_t base_in_block(
-    const struct builder *builder, uint32_t number, const uint8_t *labels, uint32_t label_count)
+/* The bases of word `number` of a block, as bits, that leave the unit of a label free: bit i of the
+ * word is that of unit i ^ label. The lowest bits of the label choose a variant, the highest a word
+ * of it, and those between swap its bytes. */
+static inline uint64_t bases_for(const struct block *block, unsigned number, uint8_t label)
 {
-    const struct block *block = &builder->blocks[number];
-    uint64_t fits[BLOCK / 64];
+    uint64_t word = block->variants[label % VARIANTS][number ^ label >> 6];
 
-    if (block->free_count < label_count)
+    word = swap(word, 8, UINT64_C(0x00ff00ff00ff00ff) & -(uint64_t)(label >> 3 & 1));
+    word = swap(word, 16, UINT64_C(0x0000ffff0000ffff) & -(uint64_t)(label >> 4 & 1));
+    return swap(word, 32, UINT64_C(0x00000000ffffffff) & -(uint64_t)(label >> 5 & 1));
+}
+
+static bool is_refused(const struct block *block, const uint8_t *labels, uint32_t label_count)
+{
+    for (uint32_t c = 0; c < label_count; c++)
+        if (block->refused[labels[c] >> 6] >> (labels[c] & 63) & 1)
+            return true;
+    return block->free_count < label_count;
+}
+
+/* The lowest base in this block for these labels, or 0. */
+static uint32_t base_in_block(
+    struct builder *builder, uint32_t number, const uint8_t *labels, uint32_t label_count)
+{
+    struct block *block = block_at(builder, number);
+    uint64_t first = 0; /* bases for the first label alone */
+
+    if (is_refused(block, labels, label_count))
         return 0;
-    for (int i = 0; i < BLOCK / 64; i++)
-        fits[i] = ~block->used[i];
-    if (!number) /* base 0: the root's block keeps one never given out */
-        fits[0] &= ~UINT64_C(1);
-    for (uint32_t c = 0; c < label_count; c++) {
-        uint64_t any = 0;
-        for (int i = 0; i < BLOCK / 64; i++) {
-            fits[i] &= exchange(block->free[i ^ labels[c] >> 6], labels[c] & 63);
-            any |= fits[i];
-        }
-        if (!any)
-            return 0;
+    for (unsigned i = 0; i < WORDS; i++) {
+        uint64_t fits = ~block->used[i];
+        if (!number && !i) /* base 0: the root's block keeps one never given out */
+            fits &= ~UINT64_C(1);
+        fits &= bases_for(block, i, labels[0]);
+        first |= fits;
+        for (uint32_t c = 1; fits && c < label_count; c++)
+            fits &= bases_for(block, i, labels[c]);
+        if (fits)
+            return number * BLOCK + i * 64 + (uint32_t)__builtin_ctzll(fits);
     }
-    for (uint32_t i = 0;; i++)
-        if (fits[i])
-            return number * BLOCK + i * 64 + (uint32_t)__builtin_ctzll(fits[i]);
+    if (!first)
+        block->refused[labels[0] >> 6] |= UINT64_C(1) << (labels[0] & 63);
+    return 0;
 }
 
 /* A base for these labels, or 0 when memory is short. */
@@ -206,7 +240,7 @@ static uint32_t find_base(struct builder *builder, const uint8_t *labels, uint32
             uint32_t base = base_in_block(builder, block, labels, label_count);
             if (base)
                 return base;
-            if (block == builder->first_open && builder->blocks[block].free_count < 8)
+            if (block == builder->first_open && block_at(builder, block)->free_count < 8)
                 builder->first_open++;
         }
         if (!add_block(builder))
@@ -216,102 +250,96 @@ static uint32_t find_base(struct builder *builder, const uint8_t *labels, uint32
 
 static void take_unit(struct builder *builder, uint32_t unit, uint64_t value)
 {
-    struct block *block = &builder->blocks[unit / BLOCK];
+    struct block *block = block_at(builder, unit / BLOCK);
 
     builder->units[unit] = value;
-    block->free[unit % BLOCK / 64] &= ~(UINT64_C(1) << unit % 64);
+    for (uint32_t v = 0; v < VARIANTS; v++)
+        block->variants[v][unit % BLOCK / 64] &= ~(UINT64_C(1) << (unit ^ v) % 64);
     block->free_count--;
 }
 
-static bool enqueue(struct queue *queue, struct node node)
-{
-    struct node *grown =
-        kvr_grow(queue->nodes, &queue->capacity, queue->count + 1, sizeof *queue->nodes);
-
-    if (!grown)
-        return false;
-    queue->nodes = grown;
-    queue->nodes[queue->count++] = node;
-    return true;
-}
-
-/* The band of the lowest token below a node. */
-static size_t band_of(const struct kvr_trie_key *keys, uint32_t first, uint32_t last)
-{
-    uint32_t lowest = UINT32_MAX;
-    size_t band = 0;
-
-    for (uint32_t i = first; i < last && lowest >= bands[0]; i++)
-        lowest = keys[i].token < lowest ? keys[i].token : lowest;
-    while (lowest >= bands[band] && band + 1 < BANDS)
-        band++;
-    return band;
-}
-
-static bool place_children(struct builder *builder, const struct kvr_trie_key *keys,
-    struct node node, struct queue queues[BANDS])
+static bool place_children(
+    struct builder *builder, const struct tree *tree, struct waiting parent, struct queue queues[])
 {
     uint8_t labels[BLOCK];
-    uint32_t starts[BLOCK + 1], label_count = 0, i = node.first;
+    uint32_t children[BLOCK], label_count = 0;
 
-    if (i < node.last && keys[i].length == node.depth) {
-        builder->units[node.unit] =
-            (builder->units[node.unit] & ~UINT64_C(0xfffffff)) | (keys[i].token + 1);
-        i++;
+    for (uint32_t child = parent.node + 1; child; child = tree->nodes[child].next) {
+        children[label_count] = child;
+        labels[label_count++] = tree->nodes[child].label;
     }
-    while (i < node.last) {
-        uint8_t label = label_at(&keys[i], node.depth);
-        starts[label_count] = i;
-        labels[label_count++] = label;
-        while (i < node.last && label_at(&keys[i], node.depth) == label)
-            i++;
-    }
-    starts[label_count] = node.last;
-    if (!label_count)
-        return true;
     uint32_t base = find_base(builder, labels, label_count);
     if (!base)
         return false;
-    builder->blocks[base / BLOCK].used[base % BLOCK / 64] |= UINT64_C(1) << base % 64;
-    builder->units[node.unit] |= (uint64_t)base << 37;
+    block_at(builder, base / BLOCK)->used[base % BLOCK / 64] |= UINT64_C(1) << base % 64;
+    builder->units[parent.unit] |= (uint64_t)base << 37;
     for (uint32_t c = 0; c < label_count; c++) {
+        const struct node *child = &tree->nodes[children[c]];
         uint32_t unit = base ^ labels[c];
-        struct node child = {unit, starts[c], starts[c + 1], node.depth + 1};
-        take_unit(builder, unit, (uint64_t)labels[c] << 28);
-        if (!enqueue(&queues[band_of(keys, child.first, child.last)], child))
-            return false;
+        take_unit(builder, unit, (uint64_t)labels[c] << 28 | child->token);
+        if (child->parent) {
+            struct queue *queue = &queues[child->band];
+            queue->items[queue->count++] = (struct waiting){children[c], unit};
+        }
     }
     return true;
 }
 
-enum kvr_status kvr_trie_build(
-    struct kvr_trie_key *keys, uint32_t count, struct kvr_buffer *out, struct kvr_error *error)
+/* Places all nodes, band by band: a node's children are of its band or of later ones. */
+static bool place_nodes(struct builder *builder, const struct tree *tree)
 {
-    struct builder builder = {0};
     struct queue queues[BANDS] = {{0}};
-    bool ok = add_block(&builder) && sort_keys(keys, count) && link_shorter(keys, count);
+    uint32_t parents = 0;
 
+    for (size_t band = 0; band < BANDS; band++)
+        parents += tree->parents[band];
+    struct waiting *items = kvr_pages_malloc(((size_t)parents + 1) * sizeof *items);
+    /* a twentieth stays free as a rule */
+    builder->capacity = (tree->count / 20 * 21 / BLOCK + OPEN_BLOCKS) * BLOCK;
+    if (builder->capacity > UNITS_MOST)
+        builder->capacity = UNITS_MOST;
+    builder->units = kvr_pages_malloc(builder->capacity * sizeof *builder->units);
+    bool ok = items && builder->units && add_block(builder);
     if (ok) {
-        take_unit(&builder, 0, UINT64_C(257) << 28); /* the root: no byte leads to it */
-        ok = enqueue(&queues[0], (struct node){0, 0, count, 0});
+        queues[0].items = items;
+        for (size_t band = 1; band < BANDS; band++)
+            queues[band].items = queues[band - 1].items + tree->parents[band - 1];
+        take_unit(builder, 0, UINT64_C(257) << 28); /* the root: no byte leads to it */
+        if (tree->nodes[0].parent)
+            queues[0].items[queues[0].count++] = (struct waiting){0, 0};
     }
-    /* a band's nodes can have children of the same band only, or of later ones */
     for (size_t band = 0; band < BANDS; band++) {
         struct queue *queue = &queues[band];
         while (ok && queue->first < queue->count) {
             if (queue->first + 8 < queue->count) { /* its turn comes soon */
-                const struct node *ahead = &queue->nodes[queue->first + 8];
-                __builtin_prefetch(&keys[ahead->first]);
-                __builtin_prefetch(&builder.units[ahead->unit]);
+                const struct waiting *ahead = &queue->items[queue->first + 8];
+                __builtin_prefetch(&tree->nodes[ahead->node + 1]);
+                __builtin_prefetch(&builder->units[ahead->unit]);
             }
-            ok = place_children(&builder, keys, queue->nodes[queue->first++], queues);
+            ok = place_children(builder, tree, queue->items[queue->first++], queues);
         }
     }
-    if (ok)
-        kvr_buffer_append(out, builder.units, (size_t)builder.count * sizeof *builder.units);
-    for (size_t band = 0; band < BANDS; band++)
-        free(queues[band].nodes);
-    free(builder.units);
-    free(builder.blocks);
-    return ok && !out->failed ? KVR_OK : kvr_error_memory(error);
+    free(items);
+    return ok;
+}
+
+enum kvr_status kvr_trie_build(const struct kvr_ordered_text *order, uint32_t count,
+    const uint8_t *bytes, const struct kvr_source_token *tokens, struct kvr_buffer *out,
+    struct kvr_error *error)
+{
+    struct builder builder = {0};
+    struct tree tree = {0};
+    bool ok = make_tree(&tree, order, count, bytes, tokens) && place_nodes(&builder, &tree);
+
+    free(tree.nodes);
+    if (!ok) {
+        free(builder.units);
+        return kvr_error_memory(error);
+    }
+    *out = (struct kvr_buffer){
+        .data = (char *)builder.units,
+        .length = (size_t)builder.count * sizeof *builder.units,
+        .capacity = (size_t)builder.capacity * sizeof *builder.units,
+    };
+    return KVR_OK;
 }

@@ -22,13 +22,25 @@ static bool grow(void **array, uint32_t *capacity, uint32_t wanted, size_t size)
     if (wanted <= *capacity)
         return true;
     uint32_t larger = wanted < 1024 ? 1024 : wanted + wanted / 2;
-    void *moved = realloc(*array, larger * size);
+    void *moved = *array ? realloc(*array, larger * size) : kvr_pages_malloc(larger * size);
     if (!moved)
         return false;
     memset((char *)moved + *capacity * size, 0, (larger - *capacity) * size);
     *array = moved;
     *capacity = larger;
     return true;
+}
+
+void kvr_source_expect(struct kvr_source *source, size_t tokens, size_t bytes, size_t merges)
+{
+    if (tokens < KVR_TOKEN_LIMIT)
+        grow((void **)&source->tokens, &source->token_capacity, (uint32_t)tokens,
+            sizeof *source->tokens);
+    if (merges < KVR_TOKEN_LIMIT)
+        grow((void **)&source->merges, &source->merge_capacity, (uint32_t)merges,
+            sizeof *source->merges);
+    if (!source->bytes.data && (source->bytes.data = kvr_pages_malloc(bytes + 1)))
+        source->bytes.capacity = bytes + 1;
 }
 
 enum kvr_status kvr_source_add_token(struct kvr_source *source, uint64_t id, const void *bytes,
@@ -132,8 +144,8 @@ enum kvr_status kvr_source_index(struct kvr_source *source, struct kvr_error *er
         slots *= 2;
     free(source->string_slots);
     free(source->hashes);
-    source->string_slots = malloc(slots * sizeof *source->string_slots);
-    source->hashes = malloc(((size_t)source->token_count + 1) * sizeof *source->hashes);
+    source->string_slots = kvr_pages_malloc(slots * sizeof *source->string_slots);
+    source->hashes = kvr_pages_malloc(((size_t)source->token_count + 1) * sizeof *source->hashes);
     /* Where all texts are empty too they stand somewhere: nobody counts from a null pointer. */
     if (!source->string_slots || !source->hashes || !kvr_buffer_reserve(&source->bytes, 1))
         return kvr_error_memory(error);

@@ -10,12 +10,9 @@
 #define KVR_TOKEN_VOCABULARY_SOURCE_H
 
 #include "base/buffer.h"
+#include "base/pages.h"
+#include "token/text_order.h"
 #include "token/vocabulary.h"
-
-struct kvr_source_token {
-    uint32_t offset, length; /* in source.bytes */
-    uint8_t flags;           /* enum kvr_token_flag */
-};
 
 struct kvr_source {
     enum kvr_token_model model;
@@ -37,6 +34,9 @@ struct kvr_source {
 
 void kvr_source_release(struct kvr_source *source);
 
+/* Makes room for about so many tokens of so many bytes together, and merges. */
+void kvr_source_expect(struct kvr_source *source, size_t tokens, size_t bytes, size_t merges);
+
 /* Gives id its bytes. An id that has bytes already, or lies at or above KVR_TOKEN_LIMIT, is an
  * error. */
 enum kvr_status kvr_source_add_token(struct kvr_source *source, uint64_t id, const void *bytes,
@@ -56,20 +56,21 @@ enum kvr_status kvr_source_index(struct kvr_source *source, struct kvr_error *er
 uint32_t kvr_source_find(const struct kvr_source *source, const void *bytes, size_t length);
 #define KVR_SOURCE_FIRST 128 /* a flag of a source's token: no lower id has this text */
 
-/* Compiles to an image appended to `image`, which must be empty. */
-enum kvr_status kvr_source_compile(
-    struct kvr_source *source, struct kvr_buffer *image, struct kvr_error *error);
+/* Whether a token is one of the model's that merging may produce: indexed, with a text. */
+static inline bool kvr_source_is_own(const struct kvr_source_token *token)
+{
+    return token->length && (token->flags & (KVR_TOKEN_ADDED | KVR_TOKEN_BYTE |
+                                                KVR_SOURCE_FIRST)) == KVR_SOURCE_FIRST;
+}
 
-/* trie.c: a double array over `count` distinct, non-empty keys, which are sorted. The units are
- * appended to out. */
-struct kvr_trie_key {
-    const uint8_t *bytes;
-    uint32_t length, token;
-    /* filled by kvr_trie_build(): */
-    uint64_t start;   /* the first eight bytes, the first the highest */
-    uint32_t shorter; /* token of the longest other key that this one starts with, or none */
-};
-enum kvr_status kvr_trie_build(
-    struct kvr_trie_key *keys, uint32_t count, struct kvr_buffer *out, struct kvr_error *error);
+/* Compiles to an image at the start of *image, which must be empty, of *image_bytes bytes. */
+enum kvr_status kvr_source_compile(struct kvr_source *source, struct kvr_pages *image,
+    size_t *image_bytes, struct kvr_error *error);
+
+/* trie.c: a double array over `count` texts in order (text_order.h), none of them empty. *out,
+ * which must be empty, becomes the units. */
+enum kvr_status kvr_trie_build(const struct kvr_ordered_text *order, uint32_t count,
+    const uint8_t *bytes, const struct kvr_source_token *tokens, struct kvr_buffer *out,
+    struct kvr_error *error);
 
 #endif

@@ -15,7 +15,7 @@ enum { LETTERS = 8, KNOWN = 4000, KNOWN_BYTES = 300, ROOM = 6000, BATCH_PIECES =
 
 struct fixture {
     enum kind kind;
-    void *image;
+    struct kvr_pages image;
     struct kvr_vocabulary vocabulary;
     struct kvr_piece_cache cache;
     struct kvr_bpe_scratch scratch;
@@ -43,7 +43,7 @@ static const struct token {
 static void build_vocabulary(struct fixture *f)
 {
     struct kvr_source source = {.model = KVR_MODEL_BYTE_BPE, .unknown_id = KVR_NO_TOKEN};
-    struct kvr_buffer image = {0};
+    size_t image_bytes;
     const struct token *tokens = f->kind == KANA ? kana : letters;
     size_t token_count =
         f->kind == KANA ? sizeof kana / sizeof *kana : sizeof letters / sizeof *letters;
@@ -62,14 +62,12 @@ static void build_vocabulary(struct fixture *f)
             kvr_source_find(&source, text + left, length - left),
             kvr_source_find(&source, text, length), NULL);
     }
-    assert_int_equal(kvr_source_compile(&source, &image, NULL), KVR_OK);
-    f->image = aligned_alloc(64, (image.length + 63) / 64 * 64);
-    memcpy(f->image, image.data, image.length);
-    assert_int_equal(kvr_vocabulary_attach(&f->vocabulary, f->image, image.length, NULL), KVR_OK);
+    assert_int_equal(kvr_source_compile(&source, &f->image, &image_bytes, NULL), KVR_OK);
+    assert_int_equal(
+        kvr_vocabulary_attach(&f->vocabulary, f->image.data, image_bytes, NULL), KVR_OK);
     uint32_t flags = f->vocabulary.header->special_flags;
     assert_true(!(flags & KVR_VOCABULARY_SHORT_MERGES) == (f->kind == SOME_BYTES));
     assert_true(flags & KVR_VOCABULARY_CUTS || f->kind == SOME_BYTES);
-    kvr_buffer_release(&image);
     kvr_source_release(&source);
 }
 
@@ -138,7 +136,7 @@ static void check(enum kind kind)
     kvr_ids_release(&f->ids);
     kvr_ids_release(&f->wanted);
     kvr_buffer_release(&f->text);
-    free(f->image);
+    kvr_pages_release(&f->image);
     free(f);
 }
 

@@ -1,0 +1,368 @@
+/*
+ * Finding, for every token, the one pair that forms it (vocabulary.h says why there is only one).
+ *
+ * The definition: a token's own bytes are encoded with the full set of merges; the last merge is
+ * the pair. A token that does not come out of its own bytes is unreachable (588 tokens of Llama 3
+ * are), and a merge that no token's encoding ends with never happens anywhere (nearly half of the
+ * merges that a SentencePiece conversion lists). Rank files have no merges list: there, a pair
+ * merges when its concatenation is a token, and the token's id is the rank. Tokens are taken in
+ * order of rank, so what can happen inside one is known from those before it: their pairs. Only
+ * where these do not suffice are texts looked up.
+ *
+ * The short cut: the last merge of a token joins two tokens whose pairs are known, and a pair is
+ * the right one exactly when nothing merges across the seam of its halves before they are whole.
+ * That is what compatible() in bpe.c asks, a few questions at the seam, where encoding asks one for
+ * every two neighbours again and again. Merges are tried in their order, so that the halves of each
+ * are known if they can be; tokens of rank files are tried with the tokens that they start with,
+ * the longest first. The proof needs every pair inside the halves to come after the pairs of its
+ * own halves, so it ends where the first token breaks that order, and whatever it does not settle
+ * is encoded.
+ *
+ * Cost: about 0.1 us a token by the short cut, 0.3 us by encoding; tokens are short, so the
+ * quadratic scan for the lowest rank wins over a heap. The sum of squared lengths is bounded, so
+ * that no file can stall the compiler.
+ */
+#include "token/compile.h"
+#include "token/unicode.h"
+
+#include <stdlib.h>
+
+#define WORK_LIMIT UINT64_C(2000000000)
+#define TRIES 4 /* of halves for a token of a rank file */
+
+struct part {
+    uint32_t id, offset, length; /* bytes of the token being encoded */
+    uint32_t order, result;      /* of merging with the next part; order 0: does not merge */
+};
+
+struct search {
+    struct kvr_compiler *c;
+    struct kvr_source *source;
+    struct kvr_token_record *records;
+    struct part *parts;
+    uint32_t *slots; /* by pair: 1 + number of the merge, of rank files 1 + the token; 0: empty */
+    uint32_t slot_mask;
+    uint64_t *filter;        /* of all pairs that merge, as far as they are known: a bit each */
+    uint32_t symbol_of[256]; /* of byte-level models: the token of a byte, or KVR_NO_TOKEN */
+    bool by_text;            /* of rank files: look up texts instead of pairs */
+    bool orderly;            /* every pair so far comes after those of its halves */
+};
+
+/* Most pairs that are asked for do not merge, and the tables are larger than the caches. */
+#define FILTER_BITS (UINT32_C(1) << 21)
+
+static inline uint32_t filter_bit(uint64_t hash)
+{
+    return (uint32_t)(hash >> 40) % FILTER_BITS;
+}
+
+/* What the pair of a slot merges to. */
+static inline struct kvr_merge slot_merge(const struct search *s, uint32_t entry)
+{
+    if (!s->source->ranked) {
+        struct kvr_merge merge = s->source->merges[entry - 1];
+        merge.order = entry;
+        return merge;
+    }
+    const struct kvr_token_record *record = &s->records[entry - 1];
+    return (struct kvr_merge){record->left, record->right, record->order, entry - 1};
+}
+
+/* The slot of a pair, or the free one where it would be. */
+static inline uint32_t *pair_slot(
+    const struct search *s, uint32_t left, uint32_t right, uint64_t hash, struct kvr_merge *merge)
+{
+    uint32_t slot = kvr_pair_slot(hash) & s->slot_mask;
+
+    for (; s->slots[slot]; slot = (slot + 1) & s->slot_mask) {
+        *merge = slot_merge(s, s->slots[slot]);
+        if (merge->left == left && merge->right == right)
+            return &s->slots[slot];
+    }
+    merge->order = 0;
+    return &s->slots[slot];
+}
+
+/* The merge of a pair; its order is 0 where it does not merge. */
+static inline struct kvr_merge find_merge(const struct search *s, uint32_t left, uint32_t right)
+{
+    uint64_t hash = kvr_pair_hash(left, right);
+    uint32_t bit = filter_bit(hash);
+    struct kvr_merge merge = {0};
+
+    if (s->filter[bit / 64] >> bit % 64 & 1)
+        pair_slot(s, left, right, hash, &merge);
+    return merge;
+}
+
+/* Of equal pairs the last counts, as in the reference. */
+static void enter_pair(struct search *s, uint32_t left, uint32_t right, uint32_t entry)
+{
+    uint64_t hash = kvr_pair_hash(left, right);
+    uint32_t bit = filter_bit(hash);
+    struct kvr_merge merge;
+
+    *pair_slot(s, left, right, hash, &merge) = entry;
+    s->filter[bit / 64] |= UINT64_C(1) << bit % 64;
+}
+
+/* Fills order and result of the pair (part, next). */
+static void rank_pair(const struct search *s, struct part *part, const struct part *next)
+{
+    if (s->by_text) {
+        uint32_t id = kvr_source_find(
+            s->source, s->c->bytes + part->offset, (size_t)part->length + next->length);
+        part->order = id == KVR_NO_TOKEN ? 0 : id + 1;
+        part->result = id;
+        return;
+    }
+    struct kvr_merge merge = find_merge(s, part->id, next->id);
+    part->order = merge.order;
+    part->result = merge.result;
+}
+
+static uint32_t find_symbol(const struct search *s, const uint8_t *bytes, size_t length)
+{
+    uint32_t id = kvr_source_find(s->source, bytes, length);
+
+    return id == KVR_NO_TOKEN || s->source->tokens[id].flags & KVR_TOKEN_BYTE ? KVR_NO_TOKEN : id;
+}
+
+/* The symbols of a token; 0 when one of them is no token, so that the token cannot be reached. */
+static uint32_t split_symbols(const struct search *s, const struct kvr_source_token *token)
+{
+    const uint8_t *bytes = s->c->bytes + token->offset;
+    uint32_t count = 0;
+
+    for (uint32_t at = 0; at < token->length;) {
+        unsigned length = 1;
+        if (s->source->model == KVR_MODEL_CHAR_BPE)
+            kvr_utf8_decode(bytes + at, bytes + token->length, &length);
+        uint32_t id = s->source->model == KVR_MODEL_CHAR_BPE ? find_symbol(s, bytes + at, length)
+                                                             : s->symbol_of[bytes[at]];
+        if (id == KVR_NO_TOKEN)
+            return 0;
+        s->parts[count++] = (struct part){id, token->offset + at, length, 0, 0};
+        at += length;
+    }
+    return count;
+}
+
+static void record_pair(
+    struct search *s, uint32_t id, uint32_t left, uint32_t right, uint32_t order)
+{
+    s->records[id].left = left;
+    s->records[id].right = right;
+    s->records[id].order = order;
+    s->c->flags[id] |= KVR_TOKEN_REACHABLE;
+    if (s->source->ranked)
+        enter_pair(s, left, right, id + 1);
+}
+
+/* Encodes the token's own bytes and records the merge that ends in it. False: pairs found so far do
+ * not lead to it. */
+static bool encode_token(struct search *s, uint32_t id)
+{
+    struct part *parts = s->parts;
+    uint32_t count = split_symbols(s, &s->source->tokens[id]);
+
+    if (count == 1) {
+        if (parts[0].id == id)
+            s->c->flags[id] |= KVR_TOKEN_REACHABLE;
+        return true;
+    }
+    for (uint32_t i = 0; i + 1 < count; i++)
+        rank_pair(s, &parts[i], &parts[i + 1]);
+    while (count > 1) {
+        uint32_t best = UINT32_MAX, lowest = UINT32_MAX;
+        for (uint32_t i = 0; i + 1 < count; i++) {
+            if (parts[i].order - 1 < lowest) { /* 0 - 1 is the largest: does not merge */
+                lowest = parts[i].order - 1;
+                best = i;
+            }
+        }
+        /* two parts are left of a token of a rank file, and their pair is new: it is the token's */
+        if (best == UINT32_MAX && count == 2 && s->source->ranked && !s->by_text) {
+            record_pair(s, id, parts[0].id, parts[1].id, id + 1);
+            return true;
+        }
+        if (best == UINT32_MAX)
+            return false;
+        uint32_t left = parts[best].id, right = parts[best + 1].id, order = parts[best].order;
+        parts[best].id = parts[best].result;
+        parts[best].length += parts[best + 1].length;
+        count--;
+        memmove(&parts[best + 1], &parts[best + 2], (count - best - 1) * sizeof *parts);
+        if (count == 1) {
+            if (parts[0].id == id)
+                record_pair(s, id, left, right, order);
+            return true;
+        }
+        if (best + 1 < count)
+            rank_pair(s, &parts[best], &parts[best + 1]);
+        else
+            parts[best].order = 0;
+        if (best)
+            rank_pair(s, &parts[best - 1], &parts[best]);
+    }
+    return true;
+}
+
+/* Whether two tokens whose pairs are known stay side by side until both are whole; see bpe.c. */
+static bool seam_holds(const struct search *s, uint32_t x, uint32_t y)
+{
+    for (;;) {
+        const struct kvr_token_record *left = &s->records[x], *right = &s->records[y];
+        uint32_t limit;
+        if (left->order > right->order) {
+            limit = left->order;
+            x = left->right;
+        } else if (right->order) {
+            limit = right->order + 1;
+            y = right->left;
+        } else {
+            return true;
+        }
+        struct kvr_merge merge = find_merge(s, x, y);
+        if (merge.order && merge.order < limit)
+            return false;
+    }
+}
+
+/* Tries the merges in their order. What needs no merge is known first. */
+static void try_merges(struct search *s)
+{
+    const struct kvr_source *source = s->source;
+    const uint8_t *flags = s->c->flags;
+
+    for (uint32_t i = 0; i < s->c->order_count; i++) {
+        const struct kvr_source_token *token = &source->tokens[s->c->order[i].id];
+        unsigned length = 1;
+        if (source->model == KVR_MODEL_CHAR_BPE)
+            kvr_utf8_decode(
+                s->c->bytes + token->offset, s->c->bytes + token->offset + token->length, &length);
+        if (length == token->length)
+            s->c->flags[s->c->order[i].id] |= KVR_TOKEN_REACHABLE;
+    }
+    for (uint32_t i = 0; i < source->merge_count; i++) {
+        const struct kvr_merge *merge = &source->merges[i];
+        if (i + 8 < source->merge_count) {
+            __builtin_prefetch(&s->records[source->merges[i + 8].left]);
+            __builtin_prefetch(&s->records[source->merges[i + 8].right]);
+        }
+        if (!(flags[merge->left] & flags[merge->right] & KVR_TOKEN_REACHABLE) ||
+            flags[merge->result] & KVR_TOKEN_REACHABLE ||
+            !kvr_source_is_own(&source->tokens[merge->result]))
+            continue;
+        /* no character may come of two halves of one */
+        if (source->model == KVR_MODEL_CHAR_BPE &&
+            (s->c->bytes[source->tokens[merge->right].offset] & 0xc0) == 0x80)
+            continue;
+        if (find_merge(s, merge->left, merge->right).order == i + 1 &&
+            seam_holds(s, merge->left, merge->right))
+            record_pair(s, merge->result, merge->left, merge->right, i + 1);
+    }
+}
+
+/* Tries the halves of a token of a rank file. False: none was found. */
+static bool try_halves(struct search *s, uint32_t id)
+{
+    const struct kvr_source *source = s->source;
+    const struct kvr_source_token *token = &source->tokens[id];
+    const uint8_t *bytes = s->c->bytes + token->offset, *flags = s->c->flags;
+    uint32_t left = s->c->shorter[id];
+
+    for (int tries = 0; tries < TRIES && left != KVR_NO_TOKEN; left = s->c->shorter[left]) {
+        if (left >= id || !(flags[left] & KVR_TOKEN_REACHABLE))
+            continue;
+        uint32_t length = source->tokens[left].length;
+        uint32_t right = token->length - length == 1
+                             ? s->symbol_of[bytes[length]]
+                             : kvr_source_find(source, bytes + length, token->length - length);
+        tries++;
+        if (right < id && flags[right] & KVR_TOKEN_REACHABLE && seam_holds(s, left, right)) {
+            record_pair(s, id, left, right, id + 1);
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The tokens of a rank file, in order. */
+static void find_by_rank(struct search *s)
+{
+    const struct kvr_source *source = s->source;
+
+    for (uint32_t id = 0; id < source->token_count; id++) {
+        if (!kvr_source_is_own(&source->tokens[id]) || (s->orderly && try_halves(s, id)) ||
+            encode_token(s, id))
+            continue;
+        s->by_text = true;
+        encode_token(s, id);
+        s->by_text = false;
+        /* a pair that others led to, of higher rank perhaps */
+        s->orderly = s->orderly && !s->records[id].order;
+    }
+}
+
+static void find_by_merges(struct search *s)
+{
+    for (uint32_t i = 0; i < s->source->merge_count; i++)
+        enter_pair(s, s->source->merges[i].left, s->source->merges[i].right, i + 1);
+    try_merges(s);
+    for (uint32_t i = 0; i < s->c->order_count; i++)
+        if (!(s->c->flags[s->c->order[i].id] & KVR_TOKEN_REACHABLE))
+            encode_token(s, s->c->order[i].id);
+}
+
+static enum kvr_status prepare(struct search *s, struct kvr_error *error)
+{
+    const struct kvr_source *source = s->source;
+    uint64_t work = 0;
+    uint32_t longest = 0, pairs = source->ranked ? source->token_count : source->merge_count;
+    uint32_t slots = 16;
+
+    for (uint32_t id = 0; id < source->token_count; id++) {
+        uint32_t length = source->tokens[id].length;
+        work += (uint64_t)length * length;
+        longest = length > longest ? length : longest;
+    }
+    if (work > WORK_LIMIT)
+        return kvr_error_set(error, KVR_BAD_INPUT, "the tokens are too long to be a vocabulary");
+    while (slots < pairs * 2)
+        slots *= 2;
+    s->parts = malloc((longest + 1) * sizeof *s->parts);
+    s->slots = kvr_pages_malloc(slots * sizeof *s->slots);
+    s->filter = calloc(FILTER_BITS / 64, sizeof *s->filter);
+    if (!s->parts || !s->slots || !s->filter)
+        return kvr_error_memory(error);
+    memset(s->slots, 0, slots * sizeof *s->slots);
+    s->slot_mask = slots - 1;
+    for (int b = 0; b < 256; b++)
+        s->symbol_of[b] = find_symbol(s, &(uint8_t){(uint8_t)b}, 1);
+    return KVR_OK;
+}
+
+enum kvr_status kvr_compile_pairs(struct kvr_compiler *compiler, struct kvr_error *error)
+{
+    struct search s = {.c = compiler,
+        .source = compiler->source,
+        .records = compiler->records,
+        .orderly = compiler->source->model == KVR_MODEL_BYTE_BPE};
+    enum kvr_status status = prepare(&s, error);
+
+    if (!status && s.source->ranked)
+        find_by_rank(&s);
+    else if (!status)
+        find_by_merges(&s);
+    for (uint32_t id = 0; id < s.source->token_count; id++) {
+        const struct kvr_token_record *r = &s.records[id];
+        if (r->order &&
+            (s.records[r->left].order >= r->order || s.records[r->right].order >= r->order))
+            compiler->irregular = true;
+    }
+    free(s.parts);
+    free(s.slots);
+    free(s.filter);
+    return status;
+}
