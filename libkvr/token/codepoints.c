@@ -116,13 +116,32 @@ bool kvr_codepoints_add_property(struct kvr_codepoints *set, const char *name)
     }
     if (strcmp(name, "Rust_Word") != 0)
         return false;
-    kvr_codepoints_add_word(set, true);
+    kvr_codepoints_add_word(set, KVR_WORD_RUST);
     return true;
 }
 
-/* Both have letters, marks, decimal and letter numbers, connectors, and the letters in circles and
+bool kvr_script_has(const char *name, uint32_t character)
+{
+    for (size_t i = 0; i < kvr_unicode_script_count; i++) {
+        const struct kvr_unicode_script *script = &kvr_unicode_scripts[i];
+        size_t low = script->first, high = script->last;
+        if (strcmp(script->name, name) != 0)
+            continue;
+        while (low < high) {
+            size_t middle = (low + high) / 2;
+            if (character > kvr_unicode_script_ranges[middle].last)
+                low = middle + 1;
+            else
+                high = middle;
+        }
+        return low < script->last && kvr_unicode_script_ranges[low].first <= character;
+    }
+    return false;
+}
+
+/* All have letters, marks, decimal and letter numbers, connectors, and the letters in circles and
  * squares; Rust has the joiners as well, Oniguruma the superscripts and fractions of Latin-1. */
-void kvr_codepoints_add_word(struct kvr_codepoints *set, bool rust)
+void kvr_codepoints_add_word(struct kvr_codepoints *set, enum kvr_word word)
 {
     static const uint32_t circled[][2] = {
         {0x24b6, 0x24e9}, {0x1f130, 0x1f149}, {0x1f150, 0x1f169}, {0x1f170, 0x1f189}};
@@ -132,9 +151,9 @@ void kvr_codepoints_add_word(struct kvr_codepoints *set, bool rust)
         set, KVR_IS_LETTER | KVR_IS_MARK | BIT(KVR_ND) | BIT(KVR_NL) | BIT(KVR_PC));
     for (size_t i = 0; i < sizeof circled / sizeof *circled; i++)
         kvr_codepoints_add_range(set, circled[i][0], circled[i][1]);
-    if (rust)
+    if (word == KVR_WORD_RUST)
         kvr_codepoints_add_range(set, 0x200c, 0x200d);
-    for (size_t i = 0; !rust && i < sizeof latin / sizeof *latin; i++)
+    for (size_t i = 0; word == KVR_WORD_ONIGURUMA && i < sizeof latin / sizeof *latin; i++)
         kvr_codepoints_add_range(set, latin[i], latin[i]);
 }
 

@@ -26,11 +26,18 @@ void kvr_codepoints_invert(struct kvr_codepoints *set);
 void kvr_codepoints_add_categories(struct kvr_codepoints *set, uint32_t categories);
 
 /* Adds those of a property as patterns name them: a general category ("L", "Lu", "Letter"), a
- * script ("Han"), or our own name Rust_Word, what \w is in Rust. False: not known. */
+ * script ("Han"), or our own names: Rust_Word, what \w is in Rust, and Tokenizers_Mark, _Number and
+ * _Punctuation, what StripAccents, Digits and Punctuation of Hugging Face's tokenizers take for
+ * these, whose tables are of other versions of Unicode. False: not known. */
 bool kvr_codepoints_add_property(struct kvr_codepoints *set, const char *name);
 
-/* Word characters: as Oniguruma's \w in tokenizer.json files has them, or as Rust's regex. */
-void kvr_codepoints_add_word(struct kvr_codepoints *set, bool rust);
+/* Whether a character is of a script, or of a Tokenizers_ name; false for names not known. */
+bool kvr_script_has(const char *name, uint32_t character);
+
+/* Word characters: as Oniguruma's \w in tokenizer.json files has them outside of classes, as it has
+ * them in classes, or as Rust's regex. */
+enum kvr_word { KVR_WORD_ONIGURUMA, KVR_WORD_UNICODE, KVR_WORD_RUST };
+void kvr_codepoints_add_word(struct kvr_codepoints *set, enum kvr_word word);
 
 /* Appends the members in PCRE2's class syntax, without brackets. */
 void kvr_codepoints_append(const struct kvr_codepoints *set, struct kvr_buffer *out);

@@ -183,16 +183,17 @@ static enum kvr_status load_metaspace(struct kvr_source *source, enum kvr_pipeli
     return kvr_source_add_step(source, pipeline, step, mark.text, mark.length, NULL, 0, error);
 }
 
-/* Punctuation as the reference has it: ASCII's signs and all of category P. */
-#define PUNCTUATION "[\\p{P}$+<=>^`|~]"
+#define PUNCTUATION "\\p{Tokenizers_Punctuation}"
 
 static enum kvr_status load_byte_level(
     struct kvr_source *source, struct kvr_value item, struct kvr_error *error)
 {
     enum kvr_status status = KVR_OK;
 
+    if (source->model == KVR_MODEL_BYTE_BPE) /* what the first one wrote is text for the second */
+        status = add(source, KVR_PRETOKENIZERS, KVR_PRETOKENIZE_TO_ALPHABET, 0, 0, error);
     source->model = KVR_MODEL_BYTE_BPE;
-    if (kvr_value_get(item, "add_prefix_space").type != KVR_FALSE)
+    if (!status && kvr_value_get(item, "add_prefix_space").type != KVR_FALSE)
         status = add(source, KVR_PRETOKENIZERS, KVR_PRETOKENIZE_PREFIX, 0, 0, error);
     if (!status && kvr_value_get(item, "use_regex").type != KVR_FALSE)
         status = add(source, KVR_PRETOKENIZERS, KVR_PRETOKENIZE_SCAN, KVR_SCAN_GPT2, 0, error);
@@ -218,7 +219,7 @@ static enum kvr_status load_pretokenizer(struct kvr_source *source, struct kvr_v
     if (kvr_value_is(type, "Split"))
         return load_split(source, item, scratch, error);
     if (kvr_value_is(type, "Digits"))
-        return add_pattern(source, "\\p{N}",
+        return add_pattern(source, "\\p{Tokenizers_Number}",
             kvr_value_true(kvr_value_get(item, "individual_digits")) ? KVR_SPLIT_ISOLATED
                                                                      : KVR_SPLIT_CONTIGUOUS,
             false, error);

@@ -4,12 +4,16 @@
 Reference tokenizers carry Unicode 16.0 tables; the C library and PCRE2 of a distribution are older,
 and a letter that one side calls "unassigned" splits a word on one side only. So the data is ours:
 
-    pip install unicodedata2==16.0.0
+    pip install unicodedata2==16.0.0 tokenizers==0.23.3
     python3 libkvr/token/make_unicode.py > libkvr/token/unicode_tables.c
+
+Their normal forms are older: those of Unicode 9.0, to which a mark that came later has class 0 and a
+character that came later neither decomposes nor composes. So normal forms are asked of tokenizers.
 """
 import sys
 import textwrap
 import unicodedata2 as ucd
+from tokenizers import normalizers
 
 assert ucd.unidata_version == "16.0.0", ucd.unidata_version
 LAST = 0x10FFFF
@@ -19,14 +23,27 @@ CONTROL_SPACE = len(CATEGORIES)  # a control character that has White_Space
 NFC_ATTENTION = 0x20             # not inert under NFC: see unicode.h
 NFKC_ATTENTION = 0x40
 
+FORMS = {form: getattr(normalizers, form)().normalize_str for form in ("NFC", "NFD", "NFKC", "NFKD")}
+
+
+def normalize(form, text):
+    return FORMS[form](text)
+
+
+def class_is_known(char):
+    """Sorted before a mark of the highest class."""
+    own = normalize("NFD", char)
+    return own == "\u0345" or normalize("NFD", "\u0345" + char) == own + "\u0345"
+
+
 characters = [chr(c) for c in range(LAST + 1)]
 canonical, compatibility, classes, pairs = {}, {}, {}, {}
 for c, char in enumerate(characters):
-    if ccc := ucd.combining(char):
+    if (ccc := ucd.combining(char)) and class_is_known(char):
         classes[c] = ccc
     if 0xAC00 <= c <= 0xD7A3 or 0xD800 <= c <= 0xDFFF:
         continue
-    nfd, nfkd = ucd.normalize("NFD", char), ucd.normalize("NFKD", char)
+    nfd, nfkd = normalize("NFD", char), normalize("NFKD", char)
     if nfd != char:
         canonical[c] = [ord(x) for x in nfd]
     if nfkd != nfd:
@@ -34,7 +51,7 @@ for c, char in enumerate(characters):
     mapping = ucd.decomposition(char)
     if mapping and not mapping.startswith("<") and " " in mapping:
         first, second = (int(x, 16) for x in mapping.split())
-        if ucd.normalize("NFC", chr(first) + chr(second)) == char:
+        if normalize("NFC", chr(first) + chr(second)) == char:
             pairs[(first, second)] = c
 seconds = {second for _, second in pairs} | set(range(0x1161, 0x1176)) | set(range(0x11A8, 0x11C3))
 
@@ -46,9 +63,9 @@ def attention(c):
     char, flags = characters[c], 0
     if c in classes or c in seconds:
         return NFC_ATTENTION | NFKC_ATTENTION
-    if ucd.normalize("NFC", char) != char:
+    if normalize("NFC", char) != char:
         flags |= NFC_ATTENTION
-    if ucd.normalize("NFKC", char) != char:
+    if normalize("NFKC", char) != char:
         flags |= NFKC_ATTENTION
     return flags
 

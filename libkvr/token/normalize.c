@@ -286,9 +286,12 @@ static size_t last_character(const uint8_t *text, size_t length)
     return at;
 }
 
+/* \w of Rust: also the joiners, and the letters in circles and squares. */
 static bool is_word(uint32_t character)
 {
-    return kvr_category_bit(character) & IS_WORD || character == 0x200c || character == 0x200d;
+    return kvr_category_bit(character) & IS_WORD || character == 0x200c || character == 0x200d ||
+           character - 0x24b6 < 52 || character - 0x1f130 < 26 || character - 0x1f150 < 26 ||
+           character - 0x1f170 < 26;
 }
 
 bool kvr_starts_with_word(const uint8_t *text, size_t length)

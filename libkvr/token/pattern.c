@@ -8,6 +8,7 @@
 #include <string.h>
 
 #define CLASS_NESTING 16 /* classes in classes */
+#define GROUP_NESTING 64
 #define HEAP_LIMIT_KIB (512 * 1024)
 #define MATCH_LIMIT 100000000 /* backtracking steps a match may take */
 
@@ -59,9 +60,10 @@ static enum kvr_status read_property(
 }
 
 /* Adds what \p{..}, \P{..}, \s, \d, \w, \h and their opposites stand for; in->at is after the
- * letter. *is_set: the letter was one of these. */
-static enum kvr_status read_set(struct reader *in, char letter, struct kvr_codepoints *set,
-    bool *is_set, struct kvr_error *error)
+ * letter. *is_set: the letter was one of these. In a class \w lacks what Oniguruma adds to it
+ * elsewhere. */
+static enum kvr_status read_set(struct reader *in, char letter, bool in_class,
+    struct kvr_codepoints *set, bool *is_set, struct kvr_error *error)
 {
     static const char letters[] = "psdwh";
     const char *place = memchr(letters, letter | 0x20, 5);
@@ -85,7 +87,7 @@ static enum kvr_status read_set(struct reader *in, char letter, struct kvr_codep
         kvr_codepoints_add_categories(own, KVR_CATEGORY_BIT(KVR_ND));
         break;
     case 'w':
-        kvr_codepoints_add_word(own, false);
+        kvr_codepoints_add_word(own, in_class ? KVR_WORD_UNICODE : KVR_WORD_ONIGURUMA);
         break;
     default: /* hexadecimal digits */
         kvr_codepoints_add_range(own, '0', '9');
@@ -209,7 +211,7 @@ static enum kvr_status read_member(struct reader *in, struct kvr_codepoints *set
         *character = '\b';
         return KVR_OK;
     }
-    enum kvr_status status = read_set(in, letter, set, is_set, error);
+    enum kvr_status status = read_set(in, letter, true, set, is_set, error);
     return status || *is_set ? status : read_escaped(in, letter, character, error);
 }
 
@@ -313,12 +315,12 @@ static enum kvr_status rewrite_escape(
     if (!(set = kvr_codepoints_new()))
         return kvr_error_memory(error);
     if (letter == 'b' || letter == 'B') {
-        kvr_codepoints_add_word(set, false);
+        kvr_codepoints_add_word(set, KVR_WORD_ONIGURUMA);
         append_border(letter == 'b', set, out);
         free(set);
         return KVR_OK;
     }
-    enum kvr_status status = read_set(in, letter, set, &is_set, error);
+    enum kvr_status status = read_set(in, letter, false, set, &is_set, error);
     if (!status && is_set) {
         kvr_buffer_append_byte(out, '[');
         kvr_codepoints_append(set, out);
@@ -357,19 +359,123 @@ static enum kvr_status rewrite_class(
     return status;
 }
 
+/* What was written last, for the quantifier that may follow. */
+struct writer {
+    struct kvr_buffer *out;
+    size_t atom;     /* where it starts */
+    char quantifier; /* its last one: 'n' {n}, '{' another interval, 0 none */
+    unsigned depth;
+    size_t groups[GROUP_NESTING]; /* where the open ones start */
+};
+
+static void write_plain(struct writer *writer, const char *text, size_t length)
+{
+    writer->atom = writer->out->length;
+    writer->quantifier = 0;
+    kvr_buffer_append(writer->out, text, length);
+}
+
+/* A quantifier of what is quantified already: (?:X{1,3})+. PCRE2 would take X{1,3}+ for one that
+ * gives nothing back, and X{3}? for one that prefers less. */
+static void wrap(struct writer *writer)
+{
+    size_t length = writer->out->length - writer->atom;
+
+    kvr_buffer_append_text(writer->out, "(?:)");
+    if (writer->out->failed)
+        return;
+    char *start = writer->out->data + writer->atom;
+    memmove(start + 3, start, length);
+    memcpy(start, "(?:", 3);
+    start[3 + length] = ')';
+}
+
+static size_t count_digits(const char *text, size_t length)
+{
+    size_t count = 0;
+
+    while (count < length && text[count] >= '0' && text[count] <= '9')
+        count++;
+    return count;
+}
+
+/* {n}, {n,}, {,m} or {n,m} at text[0]: its length; 0 where the brace is a character. */
+static size_t interval_length(const char *text, size_t length, bool *exact, bool *from_zero)
+{
+    size_t at = 1 + count_digits(text + 1, length - 1), first = at - 1, second = 0;
+
+    *exact = at < length && text[at] != ',';
+    *from_zero = !first;
+    if (at < length && text[at] == ',') {
+        second = count_digits(text + at + 1, length - at - 1);
+        at += 1 + second;
+    }
+    return at < length && text[at] == '}' && (first || second) ? at + 1 : 0;
+}
+
+static void rewrite_quantifier(struct reader *in, struct writer *writer)
+{
+    const char *text = in->text + in->at;
+    bool exact = false, from_zero = false;
+    size_t size = *text == '{' ? interval_length(text, in->length - in->at, &exact, &from_zero) : 1;
+
+    if (!size) {
+        write_plain(writer, text, 1);
+        in->at++;
+        return;
+    }
+    if (writer->quantifier && (*text != '?' || writer->quantifier == 'n'))
+        wrap(writer);
+    if (from_zero)
+        kvr_buffer_append_text(writer->out, "{0");
+    kvr_buffer_append(writer->out, text + from_zero, size - from_zero);
+    writer->quantifier = (char)(*text != '{' ? 0 : exact ? 'n' : '{');
+    in->at += size;
+}
+
+/* "(" and, of "(?imx-imx:", the options: m is there what s is here, that a dot matches all. */
+static enum kvr_status open_group(struct reader *in, struct writer *writer, struct kvr_error *error)
+{
+    if (writer->depth == GROUP_NESTING)
+        return kvr_error_set(error, KVR_UNSUPPORTED, "groups of a pattern nested too deep");
+    writer->groups[writer->depth++] = writer->out->length;
+    write_plain(writer, "(", 1);
+    in->at++;
+    if (in->at == in->length || in->text[in->at] != '?')
+        return KVR_OK;
+    do {
+        char option = in->text[in->at++];
+        kvr_buffer_append_byte(writer->out, (uint8_t)(option == 'm' ? 's' : option));
+    } while (in->at < in->length && strchr("imsx-", in->text[in->at]) && in->text[in->at]);
+    return KVR_OK;
+}
+
 enum kvr_status kvr_pattern_rewrite(
     const char *text, size_t length, struct kvr_buffer *out, struct kvr_error *error)
 {
     struct reader in = {text, length, 0};
+    struct writer writer = {.out = out, .atom = out->length};
 
     while (in.at < length) {
         enum kvr_status status = KVR_OK;
-        if (text[in.at] == '\\')
-            status = rewrite_escape(&in, out, error);
-        else if (text[in.at] == '[')
-            status = rewrite_class(&in, out, error);
-        else
-            kvr_buffer_append_byte(out, text[in.at++]);
+        if (text[in.at] == '\\' || text[in.at] == '[') {
+            write_plain(&writer, "", 0);
+            status = text[in.at] == '[' ? rewrite_class(&in, out, error)
+                                        : rewrite_escape(&in, out, error);
+        } else if (text[in.at] == '(') {
+            status = open_group(&in, &writer, error);
+        } else if (text[in.at] == ')' && writer.depth) {
+            write_plain(&writer, ")", 1);
+            writer.atom = writer.groups[--writer.depth];
+            in.at++;
+        } else if (strchr("+*?{", text[in.at]) && text[in.at]) {
+            rewrite_quantifier(&in, &writer);
+        } else {
+            unsigned size;
+            kvr_utf8_decode((const uint8_t *)text + in.at, (const uint8_t *)text + length, &size);
+            write_plain(&writer, text + in.at, size);
+            in.at += size;
+        }
         if (status)
             return status;
     }

@@ -4,8 +4,9 @@
  * Its classes are ours. PCRE2 of a distribution carries an older Unicode, and \s, \w and the syntax
  * of classes differ between engines, so classes and \p{..}, \s, \d, \w, \h with their opposites are
  * rewritten as lists of code points from the Unicode 16.0 tables before compiling: with classes in
- * classes and && as Oniguruma has them. As there, ^ and $ match at each line. What the rewriting
- * does not know is an error that names it.
+ * classes and && as Oniguruma has them. As there, ^ and $ match at each line, (?m) lets a dot match
+ * newlines, {,3} is {0,3}, and X{1,3}+ is (?:X{1,3})+, not X{1,3} that gives nothing back. What the
+ * rewriting does not know is an error that names it.
  */
 #ifndef KVR_TOKEN_PATTERN_H
 #define KVR_TOKEN_PATTERN_H

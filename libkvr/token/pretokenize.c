@@ -4,6 +4,7 @@
  * each step reads one such list and writes the next.
  */
 #include "token/alphabet.h"
+#include "token/codepoints.h"
 #include "token/normalize.h"
 #include "token/tokenizer_internal.h"
 #include "token/unicode.h"
@@ -94,9 +95,11 @@ static void strip_marks(const struct kvr_buffer *in, struct kvr_buffer *out)
     const uint8_t *p = (const uint8_t *)in->data, *end = p + in->length;
     unsigned size;
 
-    for (; p < end; p += size)
-        if (!(kvr_category_bit(kvr_utf8_decode(p, end, &size)) & KVR_IS_MARK))
+    for (; p < end; p += size) {
+        uint32_t character = kvr_utf8_decode(p, end, &size);
+        if (character < 0x300 || !kvr_script_has("Tokenizers_Mark", character))
             kvr_buffer_append(out, p, size);
+    }
 }
 
 static void normalize_spaces(

@@ -166,7 +166,7 @@ const struct kvr_scan_kind kvr_scan_kinds[KVR_SCAN_COUNT] = {
         "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+",
         kvr_scan_gpt2},
     [KVR_SCAN_CL100K] = {"cl100k",
-        "'(?i:[sdmt]|ll|ve|re)|[^\\r\\n\\p{L}\\p{N}]?+\\p{L}++|\\p{N}{1,3}+|"
+        "'(?i:[sdmt]|ll|ve|re)|[^\\r\\n\\p{L}\\p{N}]?+\\p{L}++|\\p{N}{1,3}|"
         " ?[^\\s\\p{L}\\p{N}]++[\\r\\n]*+|\\s++$|\\s*[\\r\\n]|\\s+(?!\\S)|\\s",
         kvr_scan_cl100k},
     [KVR_SCAN_LLAMA3] = {"llama3",

@@ -167,17 +167,38 @@ FRAGMENTS = ["word\n", "the x", "the", " quick", "word", " word ", "words", "swo
              "camelCase", "ABC", "aB", "🦀", "\u0301", "\0", "<s>", "</s>", "<unk>", "<0x41>", "ÿ", "$+<", "a=b", "//", "x" * 40]
 
 
-def texts(count):
+# Where the reference goes ways of its own: Oniguruma's intervals, (?m) and words in classes, tables of several
+# versions of Unicode, a ByteLevel after another.
+TIKTOKEN = (r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s")
+OWN_WAYS = {
+    "tiktoken_pattern": make(BYTE, sequence(split(TIKTOKEN), LEVEL), decoder=LEVEL),
+    "intervals": make(BYTE, sequence(split(r"(?:o|th){,2}e|\d{2}?3|[a-z]{2,3}+\d|(1){1,2}+2|x{3"), split("[^b]{1}?r|é{2}+"), LEVEL), decoder=LEVEL),
+    "dots": make(BYTE, sequence(split(r"(?m)d.{1,2}|(?mi:Q.)"), split(r"(?-m:e.)"), LEVEL), decoder=LEVEL),
+    "byte_levels": make(BYTE, sequence(GPT2, LEVEL), decoder=LEVEL),
+    "words_in_classes": make(BYTE, sequence(split(r"[^\w\s]+"), split(r"[\w.]+", "MergedWithNext"), LEVEL), decoder=LEVEL),
+    "punctuation_old": make(BYTE, sequence({"type": "Punctuation", "behavior": "Contiguous"}, LEVEL), decoder=LEVEL),
+    "digits_new": make(BYTE, sequence({"type": "Digits", "individual_digits": False}, LEVEL), decoder=LEVEL),
+    "nfc_old": make(BYTE, GPT2, {"type": "NFC"}, LEVEL),
+    "nfkd_old": make(BYTE, GPT2, {"type": "NFKD"}, LEVEL),
+    "accents_old": make(BYTE, GPT2, {"type": "StripAccents"}, LEVEL),
+    "circled": make(BYTE, GPT2, decoder=LEVEL, added=[("word", {"single_word": True})]),
+}
+RARE = ["\u07fd\u0301", "e\u07fd\u0301", "e\u0301\u0897\u0323", "\U000105d2\u0307", "\U000105c9", "\u061d", "a\u061db", "\u166d", "the\u166d\u166d",
+        "\U00011de0", "o\U00016ff4\U00016ff5", "1234567", "11112", "123", "\u24b6word", "word\u24cf", " word ", "word\u200d", "\u32ff", "²b", "o.²", "e\n", "o\n\n",
+        "d\nx", "q\n", "othe", "the", "ée", "éé", "xxx", "x{3", "br", "r"]
+
+
+def texts(count, fragments):
     yield from ["", " ", "a", "word", "the quick brown fox", " word word, sword word_ word"]
     for _ in range(count):
-        yield "".join(random.choice(FRAGMENTS) for _ in range(random.randint(1, 9)))
+        yield "".join(random.choice(fragments) for _ in range(random.randint(1, 9)))
 
 
-for name, file in FILES.items():
+for name, file in [*FILES.items(), *OWN_WAYS.items()]:
     content = json.dumps(file, ensure_ascii=False)
     tokenizer = Tokenizer.from_str(content)
     cases = []
-    for text in texts(60):
+    for text in texts(60, RARE if name in OWN_WAYS else FRAGMENTS):
         plain = tokenizer.encode(text, add_special_tokens=False).ids
         added = tokenizer.encode(text, add_special_tokens=True).ids
         decoded = tokenizer.decode(plain, skip_special_tokens=False)
