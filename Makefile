@@ -43,6 +43,7 @@ LIBRARY := $(BUILD)/libkvr.a
 LIBRARY_SOURCES := $(sort $(wildcard libkvr/*/*.c libkvr/*/*/*.c libkvr/*/*.cc))
 LIBRARY_OBJECTS := $(LIBRARY_SOURCES:%=$(BUILD)/%.o)
 COMMON_OBJECTS := $(patsubst %,$(BUILD)/%.o,$(filter-out cmd/kvr-%.c cmd/kvr.c,$(wildcard cmd/*.c)))
+COMMON := $(BUILD)/libcmd.a
 PROGRAMS := $(patsubst cmd/%.c,$(BUILD)/bin/%,$(wildcard cmd/kvr-*.c cmd/kvr.c))
 UNIT_TESTS := $(patsubst tests/unit/%.c,$(BUILD)/unit/%,$(wildcard tests/unit/test_*.c))
 FUZZERS := $(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
@@ -75,9 +76,15 @@ $(LIBRARY): $(LIBRARY_OBJECTS)
 	@rm -f $@
 	$(call say,ar,$@)$(AR) rcs $@ $^
 
-$(BUILD)/bin/%: $(BUILD)/cmd/%.c.o $(COMMON_OBJECTS) $(LIBRARY)
+# What programs share, and the parts of the larger ones: each takes out what it needs, and with that
+# only the libraries that it needs.
+$(COMMON): $(COMMON_OBJECTS)
+	@rm -f $@
+	$(call say,ar,$@)$(AR) rcs $@ $^
+
+$(BUILD)/bin/%: $(BUILD)/cmd/%.c.o $(COMMON) $(LIBRARY)
 	@mkdir -p $(@D)
-	$(call say,link,$@)$(CXX) -o $@ $(filter %.o,$^) $(LIBRARY) $(LDFLAGS) $(LIBS)
+	$(call say,link,$@)$(CXX) -o $@ $< $(COMMON) $(LIBRARY) $(LDFLAGS) $(LIBS)
 
 $(BUILD)/unit/%: $(BUILD)/tests/unit/%.c.o $(LIBRARY)
 	@mkdir -p $(@D)

@@ -58,9 +58,9 @@ STATIC_LIBS = -Wl,-Bstatic -lz -lxxhash -lpcre2-8 -lmsgpackc -Wl,-Bdynamic \
     $(filter-out -lz -lxxhash -lpcre2-8 -lmsgpackc,$(LIBS))
 STATIC_PROGRAMS := $(PROGRAMS:$(BUILD)/bin/%=$(BUILD)/static/%)
 
-$(BUILD)/static/%: $(BUILD)/cmd/%.c.o $(COMMON_OBJECTS) $(LIBRARY)
+$(BUILD)/static/%: $(BUILD)/cmd/%.c.o $(COMMON) $(LIBRARY)
 	@mkdir -p $(@D)
-	$(call say,link,$@)$(CXX) -o $@ $(filter %.o,$^) $(LIBRARY) $(LDFLAGS) \
+	$(call say,link,$@)$(CXX) -o $@ $< $(COMMON) $(LIBRARY) $(LDFLAGS) \
 	    -Wl,--disable-new-dtags '-Wl,-rpath,$$ORIGIN/../lib/kvr' $(STATIC_LIBS)
 
 .PHONY: tarball

@@ -109,3 +109,19 @@ load helper
     run make -pn
     assert_line ".DEFAULT_GOAL := all"
 }
+
+@test "a program links only what it uses" {
+    command -v readelf >/dev/null || skip "needs readelf"
+    needs() {
+        readelf -d "$BUILD/bin/$1" | grep NEEDED
+    }
+    for program in kvr kvr-match kvr-route kvr-sim; do
+        run needs "$program"
+        assert_success
+        refute_output --regexp 'curl|zmq|openblas|pcre2|msgpack'
+    done
+    run needs kvr-tokenize
+    refute_output --regexp 'curl|zmq|openblas|msgpack'
+    run needs kvr-send
+    assert_output --partial curl
+}
