@@ -1,20 +1,11 @@
-/* The options of kvr-prefill: its settings, and the tables that help and manual are made of. */
+/* The options of kvr-prefill: the tables that help and manual are made of. */
 #ifndef KVR_CMD_PREFILL_OPTIONS_H
 #define KVR_CMD_PREFILL_OPTIONS_H
 
-#include "cmd/tool.h"
-#include "cost/cost.h"
+#include "cmd/prefill.h"
 #include "kernels/measure_codec.h"
 
-struct settings {
-    const char *backend, *model, *weights, *gpu, *cost_file, *cached, *directory, *codec;
-    struct kvr_capacity capacity;
-    uint64_t block_size, page_size, threads, seed, tokens, repeats, top, gpus;
-    double mfu, expect, seconds;
-    bool table, calibrate, smoke, tap, all_gpus, fp8, eager;
-};
-
-#define AT(member) offsetof(struct settings, member)
+#define AT(member) offsetof(struct prefill_settings, member)
 
 static const struct kvr_option run_options[] = {
     {0, "backend", KVR_OPTION_TEXT, AT(backend), "BACKEND",
@@ -31,8 +22,8 @@ static const struct kvr_option run_options[] = {
         NULL, "<file>"},
     {0, "top", KVR_OPTION_COUNT, AT(top), "N",
         "adds to prefill the N likeliest next tokens with their log probabilities", "0", NULL},
-    TOOL_OPTION_CAPACITY(struct settings, "of the KV cache", "16384"),
-    TOOL_OPTION_BLOCK_SIZE(struct settings, "512"),
+    TOOL_OPTION_CAPACITY(struct prefill_settings, "of the KV cache", "16384"),
+    TOOL_OPTION_BLOCK_SIZE(struct prefill_settings, "512"),
     {0, "page-size", KVR_OPTION_COUNT, AT(page_size), "TOKENS", "tokens in a page of the KV cache",
         "16", NULL},
     {0, "cached", KVR_OPTION_TEXT, AT(cached), "WHERE",
