@@ -56,6 +56,18 @@ void kvr_bpe_scratch_release(struct kvr_bpe_scratch *scratch)
     memset(scratch, 0, sizeof *scratch);
 }
 
+bool kvr_scratch_reserve(void **data, size_t *capacity_bytes, size_t bytes)
+{
+    if (*capacity_bytes >= bytes)
+        return true;
+    void *larger = realloc(*data, bytes);
+    if (!larger)
+        return false;
+    *data = larger;
+    *capacity_bytes = bytes;
+    return true;
+}
+
 /* Whether x, y are compatible. x_longest: x is the longest token at its place in the text; then no
  * token is x and y joined, and their pair need not be looked for. */
 static bool compatible(const struct kvr_vocabulary *v, uint32_t x, uint32_t y, bool x_longest)
@@ -262,6 +274,9 @@ void kvr_bpe_encode(const struct kvr_vocabulary *v, struct kvr_bpe_scratch *scra
         ids->count += whole.id_count;
         return;
     }
+    if (!irregular && kvr_bpe_has_runs(piece, length) &&
+        kvr_bpe_merge_runs(v, scratch, piece, length, ids))
+        return;
     bool vanish = v->header->unknown_id == KVR_NO_TOKEN &&
                   !(v->header->special_flags & KVR_VOCABULARY_BYTE_FALLBACK);
 

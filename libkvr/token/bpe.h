@@ -31,13 +31,17 @@ static inline void kvr_ids_push(struct kvr_ids *ids, uint32_t id)
 struct kvr_bpe_scratch {
     uint64_t *dead; /* a bit a byte of the piece: no encoding ends here */
     size_t dead_words;
-    void *nodes, *heap; /* of the merging encoder */
-    size_t node_capacity;
+    void *nodes, *heap; /* of the merging encoders */
+    size_t node_bytes, heap_bytes;
     uint8_t *kept; /* a piece without its unknown symbols */
     size_t kept_capacity;
 };
 
 void kvr_bpe_scratch_release(struct kvr_bpe_scratch *scratch);
+
+/* Makes *data, of *capacity_bytes, at least `bytes` large; what was there stays. False, and nothing
+ * changed, when memory is short. */
+bool kvr_scratch_reserve(void **data, size_t *capacity_bytes, size_t bytes);
 
 /* Appends the encoding of a piece (already pre-tokenized; not empty). Symbols that the vocabulary
  * lacks become byte tokens, the unknown token, or nothing, as it says. Sets ids->failed when
@@ -48,6 +52,14 @@ void kvr_bpe_encode(const struct kvr_vocabulary *vocabulary, struct kvr_bpe_scra
 /* The same by merging pairs in rank order: slower; for irregular vocabularies, and what tests
  * compare with. `piece` must consist of known symbols. */
 void kvr_bpe_merge(const struct kvr_vocabulary *vocabulary, struct kvr_bpe_scratch *scratch,
+    const uint8_t *piece, size_t length, struct kvr_ids *ids);
+
+/* Whether a piece has runs of one symbol that are long enough for kvr_bpe_merge_runs(). */
+bool kvr_bpe_has_runs(const uint8_t *piece, size_t length);
+
+/* The same by merging runs, see merge_runs.c; for vocabularies that are not irregular. False, and
+ * nothing appended: the piece has a symbol that the vocabulary lacks. */
+bool kvr_bpe_merge_runs(const struct kvr_vocabulary *vocabulary, struct kvr_bpe_scratch *scratch,
     const uint8_t *piece, size_t length, struct kvr_ids *ids);
 
 /* A piece of up to KVR_SHORT_SYMBOLS bytes that is to be merged, see merge_short.c. */

@@ -3,7 +3,7 @@
  * order first, leftmost among equals. O(n log n). A heap entry is stale when either of its parts
  * has changed since; parts carry the result they would merge to, which tells.
  */
-#include "token/bpe.h"
+#include "token/merge_heap.h"
 #include "token/unicode.h"
 
 #include <stdlib.h>
@@ -11,45 +11,6 @@
 struct node {
     uint32_t id, previous, next; /* indexes of nodes; the ends point to UINT32_MAX */
 };
-
-struct candidate {
-    uint32_t order, at; /* at: the left node */
-    uint32_t left, right;
-};
-
-static bool goes_before(struct candidate a, struct candidate b)
-{
-    return a.order != b.order ? a.order < b.order : a.at < b.at;
-}
-
-static void heap_push(struct candidate *heap, size_t *count, struct candidate item)
-{
-    size_t i = (*count)++;
-
-    for (; i && goes_before(item, heap[(i - 1) / 2]); i = (i - 1) / 2)
-        heap[i] = heap[(i - 1) / 2];
-    heap[i] = item;
-}
-
-static struct candidate heap_pop(struct candidate *heap, size_t *count)
-{
-    struct candidate top = heap[0], item = heap[--*count];
-    size_t i = 0;
-
-    for (;;) {
-        size_t child = 2 * i + 1;
-        if (child >= *count)
-            break;
-        if (child + 1 < *count && goes_before(heap[child + 1], heap[child]))
-            child++;
-        if (!goes_before(heap[child], item))
-            break;
-        heap[i] = heap[child];
-        i = child;
-    }
-    heap[i] = item;
-    return top;
-}
 
 /* The token that left and right merge to and the order of that merge. */
 static uint32_t merge_of(
@@ -73,16 +34,16 @@ static uint32_t merge_of(
 }
 
 static void consider(const struct kvr_vocabulary *v, const struct node *nodes, uint32_t at,
-    struct candidate *heap, size_t *count)
+    struct kvr_candidate *heap, size_t *count)
 {
     uint32_t next = at == UINT32_MAX ? UINT32_MAX : nodes[at].next, order;
 
     if (next == UINT32_MAX || merge_of(v, nodes[at].id, nodes[next].id, &order) == KVR_NO_TOKEN)
         return;
-    heap_push(heap, count, (struct candidate){order, at, nodes[at].id, nodes[next].id});
+    kvr_heap_push(heap, count, (struct kvr_candidate){order, at, nodes[at].id, nodes[next].id});
 }
 
-static uint32_t symbol_at(
+uint32_t kvr_symbol_at(
     const struct kvr_vocabulary *v, const uint8_t *text, const uint8_t *end, unsigned *length)
 {
     *length = 1;
@@ -99,32 +60,27 @@ void kvr_bpe_merge(const struct kvr_vocabulary *v, struct kvr_bpe_scratch *scrat
         ids->failed = true;
         return;
     }
-    if (scratch->node_capacity < length) {
-        free(scratch->nodes);
-        free(scratch->heap);
-        scratch->nodes = malloc(length * sizeof(struct node));
-        /* a merge removes one candidate and adds two at most */
-        scratch->heap = malloc(length * 2 * sizeof(struct candidate));
-        scratch->node_capacity = scratch->nodes && scratch->heap ? length : 0;
-        if (!scratch->node_capacity) {
-            ids->failed = true;
-            return;
-        }
+    /* a merge removes one candidate and adds two at most */
+    if (!kvr_scratch_reserve(&scratch->nodes, &scratch->node_bytes, length * sizeof(struct node)) ||
+        !kvr_scratch_reserve(
+            &scratch->heap, &scratch->heap_bytes, length * 2 * sizeof(struct kvr_candidate))) {
+        ids->failed = true;
+        return;
     }
     struct node *nodes = scratch->nodes;
-    struct candidate *heap = scratch->heap;
+    struct kvr_candidate *heap = scratch->heap;
     size_t candidates = 0;
     uint32_t count = 0;
     unsigned size;
 
     for (size_t at = 0; at < length; at += size, count++)
-        nodes[count] =
-            (struct node){symbol_at(v, piece + at, piece + length, &size), count - 1, count + 1};
+        nodes[count] = (struct node){
+            kvr_symbol_at(v, piece + at, piece + length, &size), count - 1, count + 1};
     nodes[count - 1].next = UINT32_MAX;
     for (uint32_t at = 0; at < count; at++)
         consider(v, nodes, at, heap, &candidates);
     while (candidates) {
-        struct candidate best = heap_pop(heap, &candidates);
+        struct kvr_candidate best = kvr_heap_pop(heap, &candidates);
         uint32_t left = best.at, right = nodes[left].next, order;
         if (nodes[left].id != best.left || right == UINT32_MAX || nodes[right].id != best.right)
             continue;

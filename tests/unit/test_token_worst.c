@@ -38,9 +38,9 @@ static size_t fill(char *text, uint32_t first, uint32_t last)
 static void check_vocabulary(const char *path)
 {
     static const uint32_t ranges[][2] = {{'a', 'a'}, {' ', ' '}, {'a', 'z'}, {'\n', '\n'},
-        {'1', '1'}, {'!', '!'}, {'\'', '\''}, {'<', '<'}, {0, 0}, {0x4e00, 0x9fa5}, {0x300, 0x34e},
-        {0x301, 0x301}, {0xe01, 0xe2e}, {0xac00, 0xd7a3}, {0x1100, 0x11ff}, {0x1f600, 0x1f600},
-        {0xe000, 0xf8ff}};
+        {'1', '1'}, {'!', '!'}, {'-', '-'}, {'/', '/'}, {'#', '#'}, {'\'', '\''}, {'<', '<'},
+        {0, 0}, {0x4e00, 0x9fa5}, {0x300, 0x34e}, {0x301, 0x301}, {0xe01, 0xe2e}, {0xac00, 0xd7a3},
+        {0x1100, 0x11ff}, {0x1f600, 0x1f600}, {0xe000, 0xf8ff}};
     struct kvr_tokenizer *tokenizer;
     struct kvr_encoder *encoder;
     struct kvr_error error;
