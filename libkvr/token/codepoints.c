@@ -66,9 +66,12 @@ struct kvr_codepoints *kvr_codepoints_new(void)
 
 void kvr_codepoints_add_range(struct kvr_codepoints *set, uint32_t first, uint32_t last)
 {
-    for (uint32_t c = first; c <= last && c < 0x110000; c++)
-        if (c < 0xd800 || c > 0xdfff)
-            set->words[c / 64] |= UINT64_C(1) << c % 64;
+    for (uint32_t c = first; c <= last && c < 0x110000;) {
+        bool surrogate = c >= 0xd800 && c <= 0xdfff, whole = c % 64 == 0 && last - c >= 63;
+        if (!surrogate)
+            set->words[c / 64] |= whole ? UINT64_MAX : UINT64_C(1) << c % 64;
+        c += whole ? 64 : 1;
+    }
 }
 
 void kvr_codepoints_add(struct kvr_codepoints *set, const struct kvr_codepoints *other)
@@ -92,9 +95,22 @@ void kvr_codepoints_invert(struct kvr_codepoints *set)
 
 void kvr_codepoints_add_categories(struct kvr_codepoints *set, uint32_t categories)
 {
-    for (uint32_t c = 0; c < 0x110000; c++)
-        if (kvr_category_bit(c) & categories && (c < 0xd800 || c > 0xdfff))
-            set->words[c / 64] |= UINT64_C(1) << c % 64;
+    /* most blocks of 256 characters have the record of the one before: planes without characters,
+     * ideographs, syllables */
+    uint64_t words[4];
+    int known = -1;
+
+    for (uint32_t block = 0; block < 0x110000 / 256; block++) {
+        if (kvr_unicode_block[block] != known) {
+            known = kvr_unicode_block[block];
+            memset(words, 0, sizeof words);
+            for (uint32_t c = 0; c < 256; c++)
+                if (UINT32_C(1) << (kvr_unicode_record[known][c] & 31) & categories)
+                    words[c / 64] |= UINT64_C(1) << c % 64;
+        }
+        for (uint32_t i = 0; i < 4 && (block < 0xd8 || block > 0xdf); i++)
+            set->words[block * 4 + i] |= words[i];
+    }
 }
 
 bool kvr_codepoints_add_property(struct kvr_codepoints *set, const char *name)
@@ -167,8 +183,10 @@ void kvr_codepoints_append(const struct kvr_codepoints *set, struct kvr_buffer *
     for (uint32_t c = 0; c < 0x110000; c++) {
         uint32_t first = c;
         while (c < 0x110000 && has(set, c))
-            c++;
-        if (c > first)
+            c += c % 64 == 0 && set->words[c / 64] == UINT64_MAX ? 64 : 1;
+        if (c == first && c % 64 == 0 && !set->words[c / 64])
+            c += 63;
+        else if (c > first)
             kvr_buffer_append_format(out, c - first > 1 ? "\\x{%x}-\\x{%x}" : "\\x{%x}",
                 (unsigned)first, (unsigned)c - 1);
     }

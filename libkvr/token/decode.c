@@ -96,6 +96,7 @@ struct decoding {
     const struct kvr_tokenizer *tokenizer;
     struct kvr_pieces now, next;
     struct kvr_buffer bytes;
+    struct kvr_search search;
 };
 
 static void end_token(struct decoding *d)
@@ -144,13 +145,13 @@ static void replace(struct decoding *d, const char *text, size_t length, const c
 static enum kvr_status replace_pattern(struct decoding *d, const struct kvr_vocabulary_step *step,
     const char *text, size_t length, struct kvr_error *error)
 {
-    const struct kvr_pattern *pattern = kvr_step_pattern(d->tokenizer, step);
     size_t at = 0, last_stop = SIZE_MAX, start, stop;
+    enum kvr_status status;
     bool found;
 
+    kvr_search_text(&d->search, kvr_step_pattern(d->tokenizer, step), text, length);
     for (;;) {
-        enum kvr_status status =
-            kvr_pattern_find(pattern, text, at, length, last_stop, &found, &start, &stop, error);
+        status = kvr_search_next(&d->search, at, last_stop, &found, &start, &stop, error);
         if (status)
             return status;
         if (!found)
@@ -317,5 +318,6 @@ enum kvr_status kvr_decode(const struct kvr_tokenizer *tokenizer, const uint32_t
     kvr_pieces_release(&d.now);
     kvr_pieces_release(&d.next);
     kvr_buffer_release(&d.bytes);
+    kvr_search_release(&d.search);
     return status;
 }

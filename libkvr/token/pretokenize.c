@@ -45,49 +45,73 @@ static void close_piece(struct kvr_pieces *pieces)
         kvr_pieces_push(pieces, pieces->text.length);
 }
 
-/* One step's search for its text or pattern. */
-static enum kvr_status find(const struct kvr_tokenizer *t, const struct kvr_vocabulary_step *step,
-    const char *text, size_t from, size_t length, size_t last_stop, bool *found, size_t *start,
-    size_t *stop, struct kvr_error *error)
+/* One step's search for its text or pattern, in one text. */
+struct finder {
+    const struct kvr_tokenizer *tokenizer;
+    const struct kvr_vocabulary_step *step;
+    struct kvr_search *search;
+    const char *text;
+    size_t length, at, last_stop; /* where the last match ended; SIZE_MAX: there was none */
+};
+
+static struct finder finder_of(const struct kvr_tokenizer *t,
+    const struct kvr_vocabulary_step *step, struct kvr_search *search, const char *text,
+    size_t length)
 {
     const struct kvr_pattern *pattern = kvr_step_pattern(t, step);
 
     if (pattern)
-        return kvr_pattern_find(pattern, text, from, length, last_stop, found, start, stop, error);
-    const char *literal = t->vocabulary.text + step->text;
-    const char *match = step->text_length && from < length
-                            ? memmem(text + from, length - from, literal, step->text_length)
-                            : NULL;
-    *found = match != NULL;
-    if (match) {
-        *start = (size_t)(match - text);
+        kvr_search_text(search, pattern, text, length);
+    return (struct finder){t, step, pattern ? search : NULL, text, length, 0, SIZE_MAX};
+}
+
+static enum kvr_status find(
+    struct finder *finder, bool *found, size_t *start, size_t *stop, struct kvr_error *error)
+{
+    const struct kvr_vocabulary_step *step = finder->step;
+    size_t at = finder->at;
+    enum kvr_status status = KVR_OK;
+
+    if (finder->search) {
+        status = kvr_search_next(finder->search, at, finder->last_stop, found, start, stop, error);
+    } else {
+        const char *literal = finder->tokenizer->vocabulary.text + step->text;
+        const char *match =
+            step->text_length && at < finder->length
+                ? memmem(finder->text + at, finder->length - at, literal, step->text_length)
+                : NULL;
+        *found = match != NULL;
+        *start = match ? (size_t)(match - finder->text) : 0;
         *stop = *start + step->text_length;
     }
-    return KVR_OK;
+    if (!status && *found)
+        finder->at = finder->last_stop = *stop;
+    return status;
 }
 
 static enum kvr_status replace_all(const struct kvr_tokenizer *t,
     const struct kvr_vocabulary_step *step, const struct kvr_buffer *in, struct kvr_buffer *out,
     struct kvr_error *error)
 {
-    size_t at = 0, last_stop = SIZE_MAX, start, stop;
-    bool found;
+    struct kvr_search search = {0};
+    struct finder finder = finder_of(t, step, &search, in->data, in->length);
+    size_t at = 0, start, stop;
+    bool found = true;
+    enum kvr_status status = KVR_OK;
 
-    for (;;) {
-        enum kvr_status status =
-            find(t, step, in->data, at, in->length, last_stop, &found, &start, &stop, error);
-        if (status)
-            return status;
-        if (!found)
+    while (!status && found) {
+        status = find(&finder, &found, &start, &stop, error);
+        if (status || !found)
             break;
         kvr_buffer_append(out, in->data + at, start - at);
         kvr_buffer_append(out, t->vocabulary.text + step->other, step->other_length);
-        at = last_stop = stop;
+        at = stop;
         if (out->length > NORMALIZED_LIMIT)
-            return kvr_error_set(error, KVR_BAD_INPUT, "normalized text of more than 1 GiB");
+            status = kvr_error_set(error, KVR_BAD_INPUT, "normalized text of more than 1 GiB");
     }
     kvr_buffer_append(out, in->data + at, in->length - at);
-    return KVR_OK;
+    kvr_search_release(&search);
+    return status;
 }
 
 static void strip_marks(const struct kvr_buffer *in, struct kvr_buffer *out)
@@ -226,17 +250,17 @@ static void put_stretch(struct kvr_pieces *out, enum kvr_behaviour behaviour, bo
 }
 
 /* *first: the piece starts where the input does; false after what stood there is removed. */
-static enum kvr_status split_piece(const struct kvr_tokenizer *t,
-    const struct kvr_vocabulary_step *step, const char *text, size_t length, bool *first,
-    struct kvr_pieces *out, struct kvr_error *error)
+static enum kvr_status split_piece(
+    struct finder finder, bool *first, struct kvr_pieces *out, struct kvr_error *error)
 {
+    const struct kvr_vocabulary_step *step = finder.step;
+    const char *text = finder.text;
     enum kvr_behaviour behaviour = (enum kvr_behaviour)step->a;
     bool inverted = step->b & 1, found, last_was_match = true;
-    size_t at = 0, last_stop = SIZE_MAX, start, stop;
+    size_t length = finder.length, at = 0, start, stop;
 
     for (;;) {
-        enum kvr_status status =
-            find(t, step, text, at, length, last_stop, &found, &start, &stop, error);
+        enum kvr_status status = find(&finder, &found, &start, &stop, error);
         if (status)
             return status;
         if (!found)
@@ -246,7 +270,7 @@ static enum kvr_status split_piece(const struct kvr_tokenizer *t,
         if (start > at)
             put_stretch(out, behaviour, inverted, text + at, start - at, &last_was_match);
         put_stretch(out, behaviour, !inverted, text + start, stop - start, &last_was_match);
-        at = last_stop = stop;
+        at = stop;
     }
     if (!at && behaviour == KVR_SPLIT_REMOVED && inverted)
         *first = false;
@@ -292,15 +316,15 @@ static void metaspace_piece(const struct kvr_tokenizer *t, const struct kvr_voca
 }
 
 static enum kvr_status pretokenize_piece(const struct kvr_tokenizer *t,
-    const struct kvr_vocabulary_step *step, const char *text, size_t length, bool *first,
-    struct kvr_pieces *out, struct kvr_error *error)
+    const struct kvr_vocabulary_step *step, struct kvr_search *search, const char *text,
+    size_t length, bool *first, struct kvr_pieces *out, struct kvr_error *error)
 {
     switch (step->kind) {
     case KVR_PRETOKENIZE_SCAN:
         scan_piece((enum kvr_scan)step->a, text, length, out);
         return KVR_OK;
     case KVR_PRETOKENIZE_SPLIT:
-        return split_piece(t, step, text, length, first, out, error);
+        return split_piece(finder_of(t, step, search, text, length), first, out, error);
     case KVR_PRETOKENIZE_PREFIX:
         if (text[0] != ' ')
             kvr_buffer_append_byte(&out->text, ' ');
@@ -327,28 +351,29 @@ enum kvr_status kvr_pretokenize(const struct kvr_tokenizer *tokenizer, struct kv
 {
     uint32_t count;
     const struct kvr_vocabulary_step *steps = kvr_steps(tokenizer, KVR_PRETOKENIZERS, &count);
+    struct kvr_search search = {0};
+    enum kvr_status status = KVR_OK;
 
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < count && !status; i++) {
         size_t start = 0;
         kvr_buffer_clear(&spare->text);
         spare->count = 0;
-        for (size_t k = 0; k < pieces->count; k++) {
+        for (size_t k = 0; k < pieces->count && !status; k++) {
             size_t end = pieces->ends[k];
             bool first = at_start && k == 0;
-            enum kvr_status status = pretokenize_piece(
-                tokenizer, &steps[i], pieces->text.data + start, end - start, &first, spare, error);
+            status = pretokenize_piece(tokenizer, &steps[i], &search, pieces->text.data + start,
+                end - start, &first, spare, error);
             at_start = at_start && (k || first);
-            if (status)
-                return status;
             start = end;
         }
-        if (spare->text.failed || spare->text.length >= UINT32_MAX)
-            return kvr_error_memory(error);
+        if (!status && (spare->text.failed || spare->text.length >= UINT32_MAX))
+            status = kvr_error_memory(error);
         struct kvr_pieces swapped = *pieces;
         *pieces = *spare;
         *spare = swapped;
     }
-    return KVR_OK;
+    kvr_search_release(&search);
+    return status;
 }
 
 void kvr_fold_pieces(struct kvr_pieces *pieces)

@@ -91,9 +91,10 @@ static void split(const struct splitter *splitter, size_t level, const char *tex
         return;
     }
     while (at < length) {
-        assert_int_equal(kvr_pattern_find(splitter->patterns[level], text, at, length, at, &found,
-                             &start, &stop, NULL),
-            KVR_OK);
+        struct kvr_search search = {0};
+        kvr_search_text(&search, splitter->patterns[level], text, length);
+        assert_int_equal(kvr_search_next(&search, at, at, &found, &start, &stop, NULL), KVR_OK);
+        kvr_search_release(&search);
         if (!found)
             break;
         split(splitter, level + 1, text + at, start - at, base + at, ends, count);
@@ -207,8 +208,10 @@ static void long_matches_need_no_large_stack(void **state)
     assert_non_null(text);
     memset(text, 'a', length);
     assert_int_equal(kvr_pattern_compile(&compiled, pattern, strlen(pattern), NULL), KVR_OK);
-    assert_int_equal(
-        kvr_pattern_find(compiled, text, 0, length, SIZE_MAX, &found, &start, &stop, NULL), KVR_OK);
+    struct kvr_search search = {0};
+    kvr_search_text(&search, compiled, text, length);
+    assert_int_equal(kvr_search_next(&search, 0, SIZE_MAX, &found, &start, &stop, NULL), KVR_OK);
+    kvr_search_release(&search);
     assert_true(found);
     assert_int_equal(start, 0);
     assert_int_equal(stop, length);

@@ -1,0 +1,76 @@
+/*
+ * A split pattern as a small program, for the walker that no text makes slow (pattern_walk.h).
+ *
+ * Made of the expression as pattern_rewrite.c writes it: literals, classes that list code points,
+ * groups, alternatives, repetitions of all kinds, atomic groups, looks ahead and (of fixed length)
+ * behind, ^ $ \A \z, and the options i and s. What else PCRE2 knows is "not supported" here: then
+ * the pattern has no program, and PCRE2 alone runs it.
+ */
+#ifndef KVR_TOKEN_PATTERN_PROGRAM_H
+#define KVR_TOKEN_PATTERN_PROGRAM_H
+
+#include "base/error.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* A set of characters in two levels: blocks of 256 of them, equal ones shared. */
+struct kvr_pattern_set {
+    uint64_t ascii[2];
+    uint64_t leads[4];      /* the bytes that a member may start with */
+    uint16_t block[0x1100]; /* into bits; 0: no member, 1: all are */
+    uint64_t (*bits)[4];
+    uint32_t bit_count;
+    void *caseless; /* under (?i): a pcre2_code, asked for each character beyond ASCII */
+};
+
+enum kvr_pattern_operation {
+    KVR_OP_MATCH,
+    KVR_OP_FAIL,
+    KVR_OP_SET,   /* one character of `set` */
+    KVR_OP_JUMP,  /* to `first` */
+    KVR_OP_SPLIT, /* try `first`, then `second`; memo: its number */
+    KVR_OP_RUN,   /* any number of characters of `set`, then the next operation; memo: its number */
+    KVR_OP_LOOK,  /* whether what stands at `first` matches here, `back` characters before */
+    KVR_OP_ATOMIC, /* what stands at `first`, as it matches first; then `second` */
+    KVR_OP_LINE_START,
+    KVR_OP_LINE_END,
+    KVR_OP_TEXT_START,
+    KVR_OP_TEXT_END,
+};
+
+enum kvr_pattern_mode { KVR_MODE_GREEDY, KVR_MODE_LAZY, KVR_MODE_POSSESSIVE };
+
+#define KVR_NO_MAP UINT16_MAX
+
+struct kvr_pattern_step {
+    uint8_t operation, mode;
+    bool negative; /* of a look */
+    uint16_t set;
+    uint16_t map; /* of a split: the bytes that its first way starts with, or KVR_NO_MAP */
+    uint32_t first, second, back, memo;
+};
+
+struct kvr_pattern_program {
+    struct kvr_pattern_step *steps;
+    uint32_t step_count, split_count, run_count;
+    struct kvr_pattern_set **sets;
+    size_t set_count;
+    uint64_t (*maps)[4]; /* sets of bytes */
+    size_t map_count;
+    uint16_t start; /* the map of a match's first byte, or KVR_NO_MAP */
+};
+
+static inline bool kvr_byte_in(const uint64_t map[4], uint8_t byte)
+{
+    return map[byte / 64] >> byte % 64 & 1;
+}
+
+/* KVR_UNSUPPORTED where the expression has no program (error may be NULL). `expression` is one that
+ * PCRE2 has compiled. */
+enum kvr_status kvr_pattern_program_create(struct kvr_pattern_program **program,
+    const char *expression, size_t length, struct kvr_error *error);
+void kvr_pattern_program_destroy(struct kvr_pattern_program *program);
+
+#endif

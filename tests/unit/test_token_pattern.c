@@ -1,0 +1,319 @@
+/*
+ * Split patterns: whichever engine runs them, they give what PCRE2 gives when it sees all of the
+ * text, and no text makes a pattern take more than its share of steps.
+ */
+#include "base/random.h"
+#include "tests/unit/unit.h"
+#include "token/pattern.h"
+#include "token/unicode.h"
+
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The reference: PCRE2, interpreted, with the whole text before it. */
+static pcre2_code *compile_reference(const char *pattern)
+{
+    struct kvr_buffer rewritten = {0};
+    int number;
+    PCRE2_SIZE offset;
+
+    assert_int_equal(kvr_pattern_rewrite(pattern, strlen(pattern), &rewritten, NULL), KVR_OK);
+    pcre2_code *code = pcre2_compile((PCRE2_SPTR)kvr_buffer_text(&rewritten), rewritten.length,
+        PCRE2_UTF | PCRE2_MULTILINE, &number, &offset, NULL);
+    kvr_buffer_release(&rewritten);
+    return code;
+}
+
+struct match {
+    size_t start, stop;
+};
+
+/* All matches one after another, as splits take them. Returns how many; -1: the limit was met. */
+static int all_by_reference(
+    const pcre2_code *code, const char *text, size_t length, struct match *matches, int capacity)
+{
+    pcre2_match_data *data = pcre2_match_data_create(1, NULL);
+    pcre2_match_context *context = pcre2_match_context_create(NULL);
+    size_t from = 0, last_stop = SIZE_MAX;
+    int count = 0;
+
+    pcre2_set_match_limit(context, 200000);
+    while (from <= length && count >= 0 && count < capacity) {
+        int result =
+            pcre2_match(code, (PCRE2_SPTR)text, length, from, PCRE2_NO_UTF_CHECK, data, context);
+        if (result == PCRE2_ERROR_NOMATCH)
+            break;
+        const PCRE2_SIZE *range = pcre2_get_ovector_pointer(data);
+        if (result < 0) {
+            count = -1;
+        } else if (range[0] == range[1] && range[1] == last_stop) {
+            unsigned size = 1;
+            if (from < length)
+                kvr_utf8_decode(
+                    (const uint8_t *)text + from, (const uint8_t *)text + length, &size);
+            from += size;
+        } else {
+            matches[count++] = (struct match){range[0], range[1]};
+            from = last_stop = range[1];
+        }
+    }
+    pcre2_match_context_free(context);
+    pcre2_match_data_free(data);
+    return count;
+}
+
+static int all_by_search(const struct kvr_pattern *pattern, const char *text, size_t length,
+    struct match *matches, int capacity)
+{
+    struct kvr_search search = {0};
+    struct kvr_error error;
+    size_t last_stop = SIZE_MAX, at = 0;
+    bool found = true;
+    int count = 0;
+
+    kvr_search_text(&search, pattern, text, length);
+    while (count < capacity) {
+        if (kvr_search_next(&search, at, last_stop, &found, &matches[count].start,
+                &matches[count].stop, &error))
+            fail_msg("%s", error.text);
+        if (!found)
+            break;
+        at = last_stop = matches[count++].stop;
+    }
+    kvr_search_release(&search);
+    return count;
+}
+
+static size_t random_text(struct kvr_random *random, char *text, size_t most)
+{
+    static const char *const characters[] = {"a", "b", "a", "b", "A", " ", " ", "1", "!", "\n", "é",
+        "\u0301", "的", "\u017f", "\u212a", "😀", "'", "s", "\u00a0", "\r"};
+    size_t length = 0, wanted = 1 + kvr_random_below(random, most - 8);
+
+    while (length < wanted) {
+        const char *character =
+            characters[kvr_random_below(random, sizeof characters / sizeof *characters)];
+        size_t size = strlen(character);
+        size_t times = kvr_random_below(random, 8)    ? 1
+                       : kvr_random_below(random, 10) ? kvr_random_below(random, 9)
+                                                      : kvr_random_below(random, 200);
+        while (times-- && length + size <= most) {
+            memcpy(text + length, character, size);
+            length += size;
+        }
+    }
+    return length;
+}
+
+static void append_random_pattern(struct kvr_random *random, struct kvr_buffer *out, int depth)
+{
+    static const char *const atoms[] = {"a", "b", "\\s", "\\p{L}", "\\w", "[^ab]", ".", "1", "\\S",
+        "[\\p{M}a]", "(?i:s)", "(?i:k|'s)", "(?i:[^k])", "(?i:[a-k])", "(?i:É)", " ", "é",
+        "(?!\\S)", "$", "^", "\\b", "(?<=a)", "(?<!\\s)", "[a-z&&[^b]]", "\\n", "\\A", "\\z", "\\B",
+        "(?<=ab|\\s)"};
+    static const char *const repeats[] = {"", "", "", "", "*", "+", "?", "*?", "+?", "??", "++",
+        "*+", "?+", "{2}", "{1,3}", "{2,}", "{0,2}?", "{1,2}"};
+    static const char *const groups[] = {"(?:", "(", "(?=", "(?!", "(?>", "(?i:", "(?:", "(?s:"};
+    uint64_t parts = 1 + kvr_random_below(random, 4);
+
+    while (parts--) {
+        if (depth && kvr_random_below(random, 3) == 0) {
+            kvr_buffer_append_text(
+                out, groups[kvr_random_below(random, sizeof groups / sizeof *groups)]);
+            append_random_pattern(random, out, depth - 1);
+            if (kvr_random_below(random, 2)) {
+                kvr_buffer_append_byte(out, '|');
+                append_random_pattern(random, out, depth - 1);
+            }
+            kvr_buffer_append_byte(out, ')');
+        } else {
+            kvr_buffer_append_text(
+                out, atoms[kvr_random_below(random, sizeof atoms / sizeof *atoms)]);
+        }
+        kvr_buffer_append_text(
+            out, repeats[kvr_random_below(random, sizeof repeats / sizeof *repeats)]);
+    }
+}
+
+static void compare(const char *shown, const struct match *wanted, int wanted_count,
+    const struct match *got, int count, const char *text, size_t length)
+{
+    for (int i = 0; i < wanted_count || i < count; i++) {
+        if (i < count && i < wanted_count && got[i].start == wanted[i].start &&
+            got[i].stop == wanted[i].stop)
+            continue;
+        print_message("pattern %s\ntext", shown);
+        for (size_t k = 0; k < length; k++)
+            print_message(text[k] > 32 && text[k] < 127 ? "%c" : "\\x%02x", (uint8_t)text[k]);
+        print_message("\n");
+        fail_msg("match %d is [%zd, %zd), not [%zd, %zd)", i,
+            i < count ? (ssize_t)got[i].start : -1, i < count ? (ssize_t)got[i].stop : -1,
+            i < wanted_count ? (ssize_t)wanted[i].start : -1,
+            i < wanted_count ? (ssize_t)wanted[i].stop : -1);
+    }
+}
+
+static void check_pattern(struct kvr_random *random, const char *shown, int rounds)
+{
+    enum { MOST = 700 };
+    struct match wanted[MOST * 2], got[MOST * 2];
+    struct kvr_pattern *pattern;
+    char text[MOST + 8];
+    pcre2_code *reference = compile_reference(shown);
+
+    if (!reference || kvr_pattern_compile(&pattern, shown, strlen(shown), NULL)) {
+        pcre2_code_free(reference);
+        return; /* a look behind of no fixed length, say */
+    }
+    for (int round = 0; round < rounds; round++) {
+        size_t length = random_text(random, text, round % 3 ? 60 : MOST);
+        int count = all_by_reference(reference, text, length, wanted, MOST * 2);
+        if (count < 0)
+            continue;
+        int own = all_by_search(pattern, text, length, got, MOST * 2);
+        compare(shown, wanted, count, got, own, text, length);
+    }
+    pcre2_code_free(reference);
+    kvr_pattern_release(pattern);
+}
+
+static void random_patterns_match_as_pcre2_matches(void **state)
+{
+    struct kvr_random random = {.state = 11};
+    struct kvr_buffer pattern = {0};
+
+    (void)state;
+    for (int round = 0; round < 700; round++) {
+        kvr_buffer_clear(&pattern);
+        append_random_pattern(&random, &pattern, 3);
+        if (kvr_random_below(&random, 2)) {
+            kvr_buffer_append_byte(&pattern, '|');
+            append_random_pattern(&random, &pattern, 2);
+        }
+        check_pattern(&random, kvr_buffer_text(&pattern), 9);
+    }
+    kvr_buffer_release(&pattern);
+}
+
+/* Patterns of models beyond those that have a scanner, and some that no model should have. */
+static const char *const patterns[] = {
+    "\\s+$",
+    "\\s?\\p{L}+",
+    "(?=(\\d{3})+(?!\\d))",
+    "\\d{1,3}(?=(?:\\d{3})*\\b)",
+    "\\p{N}{1,3}(?=(?:\\p{N}{3})*(?:\\P{N}|$))",
+    "[^\\r\\n\\p{L}\\p{N}]?(?:\\p{L}\\p{M}*(?: \\p{L}\\p{M}*)*)+|\\p{N}| "
+    "?[^\\s\\p{L}\\p{N}]+[\\r\\n/]?|\\s*[\\r\\n]|\\s+(?!\\S)|\\s+",
+    " ?[^(\\s|[.,!?…。，、।۔،])]+",
+    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| "
+    "?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
+    "[\\p{Han}]+|[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{M}&&[^\\p{Han}]]*[\\p{Ll}\\p{Lo}&&[^\\p{Han}]]+"
+    "(?i:'s|'t)?|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
+    "\\w+!",
+    "(\\w+)+!|.",
+    "(?=.*\\d)\\w|.",
+    "[^!]*!|.",
+    "\\S+?;|\\s",
+    "\\p{L}*\\p{M}*\\p{L}*\\p{M}*;|.",
+    "(?>\\w+)!|\\s++x|.",
+    "(?:a|b|ab)+c|(?i)S+K?",
+    "(?:\\w+?\\s?)*?!|\\d",
+};
+
+static void patterns_of_models_match_as_pcre2_matches(void **state)
+{
+    struct kvr_random random = {.state = 12};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++)
+        check_pattern(&random, patterns[i], 60);
+}
+
+static uint64_t steps_of(const struct kvr_pattern *pattern, const char *shown, const char *unit,
+    size_t length, const char *end)
+{
+    struct kvr_search search = {0};
+    struct kvr_error error;
+    size_t size = strlen(unit), last_stop = SIZE_MAX, at = 0, start;
+    char *text = malloc(length + 8);
+    bool found = true;
+
+    assert_non_null(text);
+    for (size_t i = 0; i < length; i++)
+        text[i] = unit[i % size];
+    memcpy(text + length, end, strlen(end));
+    kvr_search_text(&search, pattern, text, length + strlen(end));
+    while (found) {
+        if (kvr_search_next(&search, at, last_stop, &found, &start, &at, &error))
+            fail_msg("%s on '%s': %s", shown, unit, error.text);
+        last_stop = at;
+    }
+    uint64_t steps = search.walk.steps;
+    kvr_search_release(&search);
+    free(text);
+    return steps;
+}
+
+/* Twice the text, twice the steps: not four times. */
+static void steps_grow_with_the_text(void **state)
+{
+    static const char *const units[] = {"a", " ", "1", "A", "aA", "a ", "  \n ", "\u0301",
+        "e\u0301", "的", "\u00a0", "'s", "!", "ab12 ", "\r\n", "1a"};
+    enum { ONCE = 6000 }; /* whole characters of all units */
+    struct kvr_pattern *pattern;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++) {
+        assert_int_equal(
+            kvr_pattern_compile(&pattern, patterns[i], strlen(patterns[i]), NULL), KVR_OK);
+        assert_true(kvr_pattern_has_program(pattern));
+        for (size_t k = 0; k < sizeof units / sizeof *units; k++) {
+            for (int end = 0; end < 3; end++) {
+                const char *ends[] = {"", "x", " "};
+                uint64_t once = steps_of(pattern, patterns[i], units[k], ONCE, ends[end]);
+                uint64_t twice = steps_of(pattern, patterns[i], units[k], ONCE * 2, ends[end]);
+                if (twice > once * 5 / 2 + 1000)
+                    fail_msg("%s on '%s': %llu steps, with twice the text %llu", patterns[i],
+                        units[k], (unsigned long long)once, (unsigned long long)twice);
+            }
+        }
+        kvr_pattern_release(pattern);
+    }
+}
+
+static void a_pattern_that_takes_too_many_steps_is_named(void **state)
+{
+    static const char shown[] = "(?:a+?)+?(?:a+?)+?(?:(a+?)(?=(?:a+?)+?b)|a)+?c";
+    struct kvr_pattern *pattern;
+    struct kvr_search search = {0};
+    struct kvr_error error = {0};
+    static char text[200000];
+    size_t start, stop;
+    bool found;
+
+    (void)state;
+    memset(text, 'a', sizeof text);
+    assert_int_equal(kvr_pattern_compile(&pattern, shown, strlen(shown), NULL), KVR_OK);
+    kvr_search_text(&search, pattern, text, sizeof text);
+    if (kvr_search_next(&search, 0, SIZE_MAX, &found, &start, &stop, &error) == KVR_OK)
+        assert_false(found);
+    else
+        assert_non_null(strstr(error.text, "(?:a+?)"));
+    kvr_search_release(&search);
+    kvr_pattern_release(pattern);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(random_patterns_match_as_pcre2_matches),
+        cmocka_unit_test(patterns_of_models_match_as_pcre2_matches),
+        cmocka_unit_test(steps_grow_with_the_text),
+        cmocka_unit_test(a_pattern_that_takes_too_many_steps_is_named),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
