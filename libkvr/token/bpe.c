@@ -274,7 +274,7 @@ void kvr_bpe_encode(const struct kvr_vocabulary *v, struct kvr_bpe_scratch *scra
         ids->count += whole.id_count;
         return;
     }
-    if (!irregular && kvr_bpe_has_runs(piece, length) &&
+    if (!irregular && kvr_bpe_has_runs(v, piece, length) &&
         kvr_bpe_merge_runs(v, scratch, piece, length, ids))
         return;
     bool vanish = v->header->unknown_id == KVR_NO_TOKEN &&

@@ -55,7 +55,7 @@ void kvr_bpe_merge(const struct kvr_vocabulary *vocabulary, struct kvr_bpe_scrat
     const uint8_t *piece, size_t length, struct kvr_ids *ids);
 
 /* Whether a piece has runs of one symbol that are long enough for kvr_bpe_merge_runs(). */
-bool kvr_bpe_has_runs(const uint8_t *piece, size_t length);
+bool kvr_bpe_has_runs(const struct kvr_vocabulary *vocabulary, const uint8_t *piece, size_t length);
 
 /* The same by merging runs, see merge_runs.c; for vocabularies that are not irregular. False, and
  * nothing appended: the piece has a symbol that the vocabulary lacks. */

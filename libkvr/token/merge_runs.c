@@ -12,6 +12,7 @@
  * symbols takes O(log k) steps.
  */
 #include "token/merge_heap.h"
+#include "token/unicode.h"
 
 #define LONG_RUN 32 /* bytes */
 #define NONE UINT32_MAX
@@ -30,16 +31,23 @@ struct runs {
     bool failed;
 };
 
-bool kvr_bpe_has_runs(const uint8_t *piece, size_t length)
+bool kvr_bpe_has_runs(const struct kvr_vocabulary *v, const uint8_t *piece, size_t length)
 {
-    size_t in_runs = 0, start = 0;
+    bool characters = v->header->model == KVR_MODEL_CHAR_BPE;
+    size_t in_runs = 0, start = 0, symbol = 0;
 
-    for (size_t at = 1; at <= length; at++) {
-        if (at < length && piece[at] == piece[start])
-            continue;
-        in_runs += at - start >= LONG_RUN ? at - start : 0;
-        start = at;
+    for (size_t at = 0; at < length;) {
+        unsigned size = 1;
+        if (characters && piece[at] >= 0x80)
+            kvr_utf8_decode(piece + at, piece + length, &size);
+        if (size != symbol || memcmp(piece + at, piece + start, size) != 0) {
+            in_runs += at - start >= LONG_RUN ? at - start : 0;
+            start = at;
+            symbol = size;
+        }
+        at += size;
     }
+    in_runs += length - start >= LONG_RUN ? length - start : 0;
     return in_runs >= length / 4 + 1;
 }
 
