@@ -325,6 +325,25 @@ for rank in range(163584):
     assert_output --partial 'an entry of added_tokens_decoder lacks id or content'
 }
 
+@test "an id of a rank file may have two texts, and a number of ranks tells the encoding" {
+    ranks() {
+        python3 -c '
+import sys
+from base64 import b64encode as e
+for rank in range(int(sys.argv[1])):
+    token = bytes([rank]) if rank < 256 else (rank - 256).to_bytes(2 if rank < 65792 else 3, "big")
+    print(e(token).decode(), rank)' "$1"
+    }
+    ranks 199998 >o200k_harmony.tiktoken
+    run kvr-tokenize -t o200k_harmony.tiktoken --no-cache --ids --count --special <<<'{"prompt":"<|endofprompt|><|reserved_200018|><|call|>"}'
+    assert_output --partial '"token_ids":[200018,200018,200012]'
+    run kvr-tokenize -t o200k_harmony.tiktoken --no-cache --decode <<<'{"token_ids":[200018]}'
+    assert_output --partial '"prompt":"<|endofprompt|>"'
+    ranks 248044 >model.tiktoken
+    run kvr-tokenize -t model.tiktoken --no-cache --ids --count --special <<<'{"prompt":"<|im_end|><think><|audio_pad|>"}'
+    assert_output --partial '"token_ids":[248046,248068,248076]'
+}
+
 @test "the compiled cache is used, and a damaged one is not" {
     kvr-tokenize --count <<<'{"prompt":"Hello"}'
     file=$(echo cache/kvr/compiled-*.kvv)

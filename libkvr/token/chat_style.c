@@ -79,7 +79,11 @@ static struct text *part_text(struct value part)
     return text && text->type == VALUE_TEXT ? text->text : NULL;
 }
 
-static struct text *join_texts(struct run *run, const struct list *parts, const char *separator)
+/* Between which texts the separator stands. */
+enum join { JOIN_ALL, JOIN_AFTER_TEXT };
+
+static struct text *join_texts(
+    struct run *run, const struct list *parts, const char *separator, enum join join)
 {
     struct text *joined = kvr_text_literal(run, "");
     bool first = true;
@@ -90,37 +94,47 @@ static struct text *join_texts(struct run *run, const struct list *parts, const 
         if (!first)
             joined = kvr_text_join(run, joined, kvr_text_literal(run, separator));
         joined = first ? text : kvr_text_join(run, joined, text);
-        first = false;
+        first = join == JOIN_AFTER_TEXT && !joined->length;
     }
     return joined;
 }
 
-/* Both engines hand the API's image_url and its like to templates as {"type": "image"}. */
-static void simplify_media(struct run *run, const struct list *parts)
+/* What a part of such a type is for templates, "image" of image_url; NULL: no medium of the API. */
+static const char *medium_of(const struct value *type)
 {
     static const char *const names[][2] = {{"image_url", "image"}, {"input_image", "image"},
         {"image_pil", "image"}, {"image_embeds", "image"}, {"video_url", "video"},
-        {"audio_url", "audio"}, {"input_audio", "audio"}};
-    for (size_t i = 0; i < parts->count; i++) {
-        struct value part = parts->items[i];
-        const struct value *type = member(part, "type");
-        for (size_t j = 0; j < sizeof names / sizeof *names; j++) {
-            struct dict *made;
-            if (!is_text(type, names[j][0]))
-                continue;
-            made = kvr_dict_new(run, 1);
-            made->mark = part.dict->mark;
-            kvr_dict_set_name(run, made, "type", literal(run, names[j][1]));
-            parts->items[i] = kvr_dict_value(made);
-            break;
-        }
-    }
+        {"video_embeds", "video"}, {"audio_url", "audio"}, {"input_audio", "audio"},
+        {"audio_embeds", "audio"}};
+    for (size_t j = 0; j < sizeof names / sizeof *names; j++)
+        if (is_text(type, names[j][0]))
+            return names[j][1];
+    return NULL;
+}
+
+/* Both engines hand the API's image_url and its like to templates as {"type": "image"}. */
+static struct value simple_medium(struct run *run, struct value part)
+{
+    const char *medium = medium_of(member(part, "type"));
+    struct dict *made;
+    if (!medium)
+        return part;
+    made = kvr_dict_new(run, 1);
+    made->mark = part.dict->mark;
+    kvr_dict_set_name(run, made, "type", literal(run, medium));
+    return kvr_dict_value(made);
+}
+
+static void simplify_media(struct run *run, const struct list *parts)
+{
+    for (size_t i = 0; i < parts->count; i++)
+        parts->items[i] = simple_medium(run, parts->items[i]);
 }
 
 /* ---- tool calls and tools ---- */
 
-/* Arguments are JSON in a string in the API, and objects for templates. Where there are none vLLM
- * has an empty object. */
+/* Arguments are JSON in a string in the API, and objects for templates. vLLM has an empty object
+ * for what is none. */
 static void parse_arguments(struct run *run, const struct dict *message, bool fill)
 {
     const struct value *calls = kvr_dict_find_name(message, "tool_calls");
@@ -130,13 +144,16 @@ static void parse_arguments(struct run *run, const struct dict *message, bool fi
     for (size_t i = 0; i < calls->list->count; i++) {
         struct value *function = member(calls->list->items[i], "function");
         struct value *arguments = function ? member(*function, "arguments") : NULL;
+        struct text *text = arguments && arguments->type == VALUE_TEXT ? arguments->text : NULL;
         if (!function || function->type != VALUE_DICT)
             continue;
-        if (fill && (!arguments || !kvr_jinja_truth(run, *arguments)))
+        if (text && !fill)
+            *arguments = kvr_json_read(run, text->data, text->length, false);
+        else if (fill && (text ? !kvr_json_try(run, text->data, text->length, false, arguments)
+                               : !arguments || (arguments->type != VALUE_DICT &&
+                                                   arguments->type != VALUE_LIST)))
             kvr_dict_set_name(
                 run, function->dict, "arguments", kvr_dict_value(kvr_dict_new(run, 0)));
-        else if (arguments && arguments->type == VALUE_TEXT)
-            *arguments = kvr_json_read(run, arguments->text->data, arguments->text->length, false);
     }
 }
 
@@ -204,24 +221,107 @@ static void dump_tools(struct run *run, struct kvr_chat_work *work)
 
 /* ---- vLLM ---- */
 
-static struct value vllm_content(struct run *run, struct value content, bool as_parts)
+/* What a part says, NULL for media: a text's text, also where it is null, a tool reference's name.
+ */
+static const struct value *vllm_said(const struct value *part)
 {
-    if (as_parts && content.type == VALUE_TEXT) {
-        struct dict *part = kvr_dict_new(run, 2);
-        struct list *parts = kvr_list_new(run, 1);
-        kvr_dict_set_name(run, part, "type", literal(run, "text"));
-        kvr_dict_set_name(run, part, "text", content);
-        kvr_list_add(run, parts, kvr_dict_value(part));
+    static const char *const names[][2] = {{"text", "text"}, {"input_text", "text"},
+        {"output_text", "text"}, {"refusal", "refusal"}, {"thinking", "thinking"},
+        {"tool_reference", "name"}};
+    static const struct value nothing = {.type = VALUE_NONE};
+    const struct value *type = member(*part, "type");
+    if (part->type == VALUE_TEXT)
+        return part;
+    if (!type)
+        return member(*part, "text");
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (is_text(type, names[i][0])) {
+            const struct value *said = member(*part, names[i][1]);
+            return said ? said : &nothing;
+        }
+    }
+    return NULL;
+}
+
+static struct value text_part(struct run *run, struct value text)
+{
+    struct dict *made = kvr_dict_new(run, 2);
+    kvr_dict_set_name(run, made, "type", literal(run, "text"));
+    kvr_dict_set_name(run, made, "text", text);
+    return kvr_dict_value(made);
+}
+
+/* Texts as {"type": "text"}, whatever they were, media as {"type": "image"}; members that the API
+ * does not know stay. *only_texts: there is nothing else. */
+static struct list *vllm_parts(struct run *run, const struct list *parts, bool *only_texts)
+{
+    static const char *const known[] = {"type", "text", "refusal", "thinking", "name", "uuid",
+        "image_url", "image_pil", "image_embeds", "audio_url", "audio_embeds", "input_audio",
+        "video_url", "video_embeds", "data", "detail", "file", "file_id", "closed", "annotations",
+        "logprobs"};
+    struct list *made = kvr_list_new(run, parts->count);
+    *only_texts = true;
+    for (size_t i = 0; i < parts->count; i++) {
+        struct value part = parts->items[i];
+        const struct value *said = vllm_said(&part);
+        bool reference = is_text(member(part, "type"), "tool_reference");
+        struct value item = said && !reference ? text_part(run, *said) : simple_medium(run, part);
+        if (said && said->type == VALUE_NONE)
+            continue;
+        *only_texts &= said && !reference;
+        for (size_t j = 0; part.type == VALUE_DICT && !reference && j < part.dict->count; j++) {
+            const struct entry *entry = &part.dict->entries[j];
+            bool extra = item.dict != part.dict;
+            for (size_t k = 0; k < sizeof known / sizeof *known && extra; k++)
+                extra = !is_text(&entry->key, known[k]);
+            if (extra)
+                kvr_dict_set(run, item.dict, entry->key, entry->value);
+        }
+        kvr_list_add(run, made, item);
+    }
+    return made;
+}
+
+/* What the parts say, empty texts left out, on lines of their own. */
+static struct text *vllm_text(struct run *run, const struct list *parts)
+{
+    struct list *texts = kvr_list_new(run, parts->count);
+    for (size_t i = 0; i < parts->count; i++) {
+        const struct value *said = vllm_said(&parts->items[i]);
+        if (said && said->type == VALUE_TEXT && said->text->length)
+            kvr_list_add(run, texts, *said);
+    }
+    return join_texts(run, texts, "\n", JOIN_ALL);
+}
+
+static struct value vllm_content(struct run *run, struct value content, bool as_parts, bool tool)
+{
+    struct list *parts;
+    bool only_texts;
+    if (content.type == VALUE_TEXT && (!as_parts || tool))
+        return content;
+    if (content.type == VALUE_NONE)
+        return as_parts && !tool ? kvr_list_value(kvr_list_new(run, 0)) : literal(run, "");
+    if (content.type == VALUE_TEXT) {
+        parts = kvr_list_new(run, 1);
+        kvr_list_add(run, parts, text_part(run, content));
         return kvr_list_value(parts);
     }
-    if (content.type == VALUE_NONE)
-        return as_parts ? kvr_list_value(kvr_list_new(run, 0)) : literal(run, "");
     if (content.type != VALUE_LIST)
         return content;
     if (!as_parts)
-        return kvr_text_value(join_texts(run, content.list, "\n"));
-    simplify_media(run, content.list);
-    return content;
+        return kvr_text_value(vllm_text(run, content.list));
+    parts = vllm_parts(run, content.list, &only_texts);
+    return tool && only_texts ? kvr_text_value(join_texts(run, parts, "\n", JOIN_ALL))
+                              : kvr_list_value(parts);
+}
+
+static void copy_text_member(
+    struct run *run, struct dict *made, const struct dict *source, const char *name)
+{
+    const struct value *value = kvr_dict_find_name(source, name);
+    if (value && value->type == VALUE_TEXT)
+        kvr_dict_set_name(run, made, name, *value);
 }
 
 static struct dict *as_vllm(struct run *run, const struct dict *message, bool as_parts)
@@ -229,14 +329,16 @@ static struct dict *as_vllm(struct run *run, const struct dict *message, bool as
     const struct value *role = kvr_dict_find_name(message, "role");
     const struct value *content = kvr_dict_find_name(message, "content");
     const struct value *reasoning = kvr_dict_find_name(message, "reasoning");
+    const struct value *calls = kvr_dict_find_name(message, "tool_calls");
     struct dict *made = kvr_dict_new(run, 6);
     made->mark = message->mark;
     copy_member(run, made, message, "role");
-    kvr_dict_set_name(
-        run, made, "content", vllm_content(run, content ? *content : kvr_none(), as_parts));
+    kvr_dict_set_name(run, made, "content",
+        vllm_content(run, content ? *content : kvr_none(), as_parts, is_text(role, "tool")));
     if (is_text(role, "assistant")) {
         parse_arguments(run, message, true);
-        copy_member(run, made, message, "tool_calls");
+        if (calls && (calls->type != VALUE_LIST || calls->list->count))
+            copy_member(run, made, message, "tool_calls");
         if (!reasoning || reasoning->type == VALUE_NONE)
             reasoning = kvr_dict_find_name(message, "reasoning_content");
         if (reasoning && reasoning->type != VALUE_NONE) {
@@ -248,7 +350,8 @@ static struct dict *as_vllm(struct run *run, const struct dict *message, bool as
     } else if (is_text(role, "developer")) {
         set_or_none(run, made, message, "tools");
     }
-    copy_member(run, made, message, "name");
+    copy_text_member(run, made, message, "name");
+    copy_text_member(run, made, message, "task");
     return made;
 }
 
@@ -272,7 +375,7 @@ static struct dict *as_sglang(struct run *run, struct dict *message, bool as_par
     } else if (content->type == VALUE_LIST) {
         bool tool = is_text(kvr_dict_find_name(message, "role"), "tool");
         if (!as_parts || (tool && only_texts(content->list)))
-            *content = kvr_text_value(join_texts(run, content->list, " "));
+            *content = kvr_text_value(join_texts(run, content->list, " ", JOIN_ALL));
         else
             simplify_media(run, content->list);
     }
@@ -329,7 +432,7 @@ static void as_llamacpp(struct run *run, struct dict *message, bool as_parts)
     if (!content || content->type == VALUE_NONE)
         kvr_dict_set_name(run, message, "content", literal(run, ""));
     else if (content->type == VALUE_LIST && !as_parts)
-        *content = kvr_text_value(join_texts(run, content->list, "\n"));
+        *content = kvr_text_value(join_texts(run, content->list, "\n", JOIN_AFTER_TEXT));
     else if (content->type == VALUE_LIST)
         simplify_media(run, content->list);
     else if (content->type != VALUE_TEXT)
@@ -355,8 +458,9 @@ static void leave_last_open(struct run *run, struct kvr_chat_work *work)
     if (reasoning && kvr_jinja_truth(run, *reasoning))
         kvr_run_raise(
             run, "not supported", "continuing a message with reasoning in the style of llama.cpp");
-    work->appended =
-        content->type == VALUE_LIST ? join_texts(run, content->list, "\n\n") : content->text;
+    work->appended = content->type == VALUE_LIST
+                         ? join_texts(run, content->list, "\n\n", JOIN_AFTER_TEXT)
+                         : content->text;
     work->messages->count--;
     work->add_generation_prompt = true;
     if (work->kwargs.type != VALUE_DICT)

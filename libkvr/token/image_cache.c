@@ -13,7 +13,7 @@
 #include <xxhash.h>
 
 /* Of the layout and of what loaders make of a file; any change of these: one more. */
-#define IMAGE_VERSION 6
+#define IMAGE_VERSION 7
 
 void kvr_image_key_of(struct kvr_image_key *key, const char *path, const struct stat *info)
 {

@@ -44,7 +44,7 @@ static const struct special harmony[] = {{"<|startoftext|>", 199998}, {"<|endoft
     {"<|constrain|>", 200003}, {"<|reserved_200004|>", 200004}, {"<|channel|>", 200005},
     {"<|start|>", 200006}, {"<|end|>", 200007}, {"<|message|>", 200008},
     {"<|reserved_200009|>", 200009}, {"<|reserved_200010|>", 200010},
-    {"<|reserved_200011|>", 200011}, {"<|call|>", 200012}, {NULL, 0}};
+    {"<|reserved_200011|>", 200011}, {"<|call|>", 200012}, {"<|endofprompt|>", 200018}, {NULL, 0}};
 static const struct special llama3[] = {{"<|begin_of_text|>", 128000}, {"<|end_of_text|>", 128001},
     {"<|reserved_special_token_0|>", 128002}, {"<|reserved_special_token_1|>", 128003},
     {"<|finetune_right_pad_id|>", 128004}, {"<|reserved_special_token_2|>", 128005},
@@ -52,6 +52,18 @@ static const struct special llama3[] = {{"<|begin_of_text|>", 128000}, {"<|end_o
     {"<|eot_id|>", 128009}, {"<|python_tag|>", 128010}, {NULL, 0}};
 static const struct special qwen[] = {
     {"<|endoftext|>", 151643}, {"<|im_start|>", 151644}, {"<|im_end|>", 151645}, {NULL, 0}};
+static const struct special qwen3_5[] = {{"<|endoftext|>", 248044}, {"<|im_start|>", 248045},
+    {"<|im_end|>", 248046}, {"<|object_ref_start|>", 248047}, {"<|object_ref_end|>", 248048},
+    {"<|box_start|>", 248049}, {"<|box_end|>", 248050}, {"<|quad_start|>", 248051},
+    {"<|quad_end|>", 248052}, {"<|vision_start|>", 248053}, {"<|vision_end|>", 248054},
+    {"<|vision_pad|>", 248055}, {"<|image_pad|>", 248056}, {"<|video_pad|>", 248057},
+    {"<tool_call>", 248058}, {"</tool_call>", 248059}, {"<|fim_prefix|>", 248060},
+    {"<|fim_middle|>", 248061}, {"<|fim_suffix|>", 248062}, {"<|fim_pad|>", 248063},
+    {"<|repo_name|>", 248064}, {"<|file_sep|>", 248065}, {"<tool_response>", 248066},
+    {"</tool_response>", 248067}, {"<think>", 248068}, {"</think>", 248069},
+    {"<|audio_start|>", 248070}, {"<|audio_end|>", 248071}, {"<tts_pad>", 248072},
+    {"<tts_text_bos>", 248073}, {"<tts_text_eod>", 248074}, {"<tts_text_bos_single>", 248075},
+    {"<|audio_pad|>", 248076}, {NULL, 0}};
 
 static const struct special llama4[] = {{"<|begin_of_text|>", 200000}, {"<|end_of_text|>", 200001},
     {"<|fim_prefix|>", 200002}, {"<|fim_middle|>", 200003}, {"<|fim_suffix|>", 200004},
@@ -122,6 +134,7 @@ static const struct encoding encodings[] = {
     {"llama3", 128000, KVR_SCAN_LLAMA3, NULL, false, llama3, llama3_numbered},
     {"llama4", 200000, KVR_SCAN_O200K, NULL, false, llama4, llama4_numbered},
     {"qwen", 151643, KVR_SCAN_QWEN2, NULL, true, qwen, qwen_numbered},
+    {"qwen3.5", 248044, KVR_SCAN_QWEN3_5, NULL, true, qwen3_5, NULL},
     {"glm4", 151329, KVR_SCAN_LLAMA3, NULL, false, glm4, NULL},
     {"kimi", 163584, KVR_SCAN_NONE, KIMI_PATTERN, false, kimi, NULL},
 };
@@ -202,12 +215,15 @@ static enum kvr_status read_line(struct kvr_source *source, const char *line, si
     return status ? kvr_error_prefix(error, "line %llu", (unsigned long long)number) : KVR_OK;
 }
 
+/* An id may have several texts: the first is what it is decoded to. */
 static enum kvr_status add_special_text(struct kvr_source *source, const char *text, size_t length,
     uint32_t id, struct kvr_error *error)
 {
-    enum kvr_status status =
-        kvr_source_add_token(source, id, text, length, KVR_TOKEN_ADDED | KVR_TOKEN_SPECIAL, error);
+    enum kvr_status status = KVR_OK;
 
+    if (id >= source->token_count || !(source->tokens[id].flags & KVR_TOKEN_PRESENT))
+        status = kvr_source_add_token(
+            source, id, text, length, KVR_TOKEN_ADDED | KVR_TOKEN_SPECIAL, error);
     if (status)
         return status;
     struct kvr_vocabulary_step step = {.flags = KVR_ADDED_SPECIAL, .a = (int32_t)id};

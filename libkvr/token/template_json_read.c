@@ -18,10 +18,13 @@ struct reader {
     const char *end;
     uint8_t origin;
     unsigned depth;
+    jmp_buf *escape; /* where to go on after a fault; NULL: it is raised */
 };
 
 static _Noreturn void bad(struct reader *reader, const char *why)
 {
+    if (reader->escape)
+        longjmp(*reader->escape, 1);
     kvr_run_raise(reader->run, "JSONDecodeError", "%s at byte %zu of the JSON text", why,
         (size_t)(reader->at - reader->start));
 }
@@ -330,15 +333,32 @@ static struct value read_value(struct reader *reader)
     return value;
 }
 
-struct value kvr_json_read(struct run *run, const char *json, size_t length, bool trusted)
+static struct value read_whole(
+    struct run *run, const char *json, size_t length, bool trusted, jmp_buf *escape)
 {
     struct reader reader = {.run = run,
         .start = json,
         .at = json,
         .end = json + length,
-        .origin = trusted ? ORIGIN_TEMPLATE : ORIGIN_CONTENT};
+        .origin = trusted ? ORIGIN_TEMPLATE : ORIGIN_CONTENT,
+        .escape = escape};
     struct value value = read_value(&reader);
     if (reader.at != reader.end)
         bad(&reader, "extra data");
     return value;
+}
+
+struct value kvr_json_read(struct run *run, const char *json, size_t length, bool trusted)
+{
+    return read_whole(run, json, length, trusted, NULL);
+}
+
+bool kvr_json_try(
+    struct run *run, const char *json, size_t length, bool trusted, struct value *value)
+{
+    jmp_buf escape;
+    if (setjmp(escape))
+        return false;
+    *value = read_whole(run, json, length, trusted, &escape);
+    return true;
 }

@@ -77,5 +77,8 @@ const char *kvr_bytes_find(
 
 /* ---- JSON ---- */
 struct value kvr_json_read(struct run *run, const char *json, size_t length, bool trusted);
+/* The same; false, and nothing raised, where the text is no JSON. */
+bool kvr_json_try(
+    struct run *run, const char *json, size_t length, bool trusted, struct value *value);
 
 #endif

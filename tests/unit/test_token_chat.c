@@ -305,6 +305,12 @@ static void finds_who_takes_parts(void **state)
         {"{% macro show(content) %}{% for p in content %}<{{ p.type }}>{% endfor %}{% endmacro %}"
          "{% for m in messages %}{{ show(m.content) }}{% endfor %}",
             "<text><image>", "<><><>"},
+        {"{% macro show(a, it) %}{% for p in it %}<{{ p.type }}>{% endfor %}{% endmacro %}"
+         "{% for m in messages %}{{ show(1, it=m['content'][0:]) }}{% endfor %}",
+            "<text><image>", "<><><>"},
+        {"{% macro show(content) %}{% for p in content %}<{{ p.type }}>{% endfor %}{% endmacro %}"
+         "{% for m in messages %}{% set c = m.content %}{{ show(c) }}{% endfor %}",
+            "<><><>", "<><><>"},
         {"{% for m in messages %}{% for p in m.content %}<{{ p.type }}>{% endfor %}{% endfor %}",
             "<text><image>", "<text><image>"},
         {"{# vision #}{% for x in messages %}{{ x.content is string }}{% endfor %}", "True",
@@ -322,6 +328,67 @@ static void finds_who_takes_parts(void **state)
         expect(chat, &request, cases[i].sglang, NULL);
         kvr_chat_free(chat);
     }
+}
+
+/* As vllm/renderers/chat_utils of vLLM has them. */
+static void writes_messages_as_vllm_does(void **state)
+{
+    static const struct {
+        const char *message, *text, *parts; /* as a template of texts or of parts gets it */
+    } cases[] = {
+        {"{'role':'user','content':[{'type':'text','text':''},{'type':'text','text':'a'},'b']}",
+            "{'role': 'user', 'content': 'a\\nb'}",
+            "{'role': 'user', 'content': [{'type': 'text', 'text': ''}, {'type': 'text', 'text': "
+            "'a'}, {'type': 'text', 'text': 'b'}]}"},
+        {"{'role':'user','content':[{'type':'input_text','text':'a'},{'type':'refusal','refusal':"
+         "'b'},{'type':'thinking','thinking':'c','k':1},{'type':'text','text':null}]}",
+            "{'role': 'user', 'content': 'a\\nb\\nc'}",
+            "{'role': 'user', 'content': [{'type': 'text', 'text': 'a'}, {'type': 'text', 'text': "
+            "'b'}, {'type': 'text', 'text': 'c', 'k': 1}]}"},
+        {"{'role':'user','name':5,'task':'t','content':[{'type':'audio_url','audio_url':{},'k':1}]"
+         "}",
+            "{'role': 'user', 'content': '', 'task': 't'}",
+            "{'role': 'user', 'content': [{'type': 'audio', 'k': 1}], 'task': 't'}"},
+        {"{'role':'tool','tool_call_id':'i','content':[{'type':'text','text':'a'},{'type':'text',"
+         "'text':'b'}]}",
+            "{'role': 'tool', 'content': 'a\\nb', 'tool_call_id': 'i'}",
+            "{'role': 'tool', 'content': 'a\\nb', 'tool_call_id': 'i'}"},
+        {"{'role':'tool','content':[{'type':'tool_reference','name':'f'}]}",
+            "{'role': 'tool', 'content': 'f'}",
+            "{'role': 'tool', 'content': [{'type': 'tool_reference', 'name': 'f'}]}"},
+        {"{'role':'tool'}", "{'role': 'tool', 'content': ''}", "{'role': 'tool', 'content': ''}"},
+        {"{'role':'assistant','content':'x','tool_calls':[]}",
+            "{'role': 'assistant', 'content': 'x'}",
+            "{'role': 'assistant', 'content': [{'type': 'text', 'text': 'x'}]}"},
+        {"{'role':'assistant','tool_calls':[{'function':{'arguments':'{'}},{'function':{"
+         "'arguments':' '}},{'function':{'arguments':3}},{'function':{'arguments':'[1]'}},"
+         "{'function':{'arguments':[]}},{'function':{}}]}",
+            "{'role': 'assistant', 'content': '', 'tool_calls': [{'function': {'arguments': {}}}, "
+            "{'function': {'arguments': {}}}, {'function': {'arguments': {}}}, {'function': "
+            "{'arguments': [1]}}, {'function': {'arguments': []}}, {'function': {'arguments': "
+            "{}}}]}",
+            "{'role': 'assistant', 'content': [], 'tool_calls': [{'function': {'arguments': {}}}, "
+            "{'function': {'arguments': {}}}, {'function': {'arguments': {}}}, {'function': "
+            "{'arguments': [1]}}, {'function': {'arguments': []}}, {'function': {'arguments': "
+            "{}}}]}"},
+    };
+    struct kvr_chat *text = read_chat(NULL, "{{ messages[0] }}");
+    struct kvr_chat *parts = read_chat(
+        NULL, "{% for m in messages %}{% for p in m.content %}{% endfor %}{{ m }}{% endfor %}");
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char messages[1024];
+        struct kvr_chat_request request = {.style = KVR_CHAT_VLLM};
+        snprintf(messages, sizeof messages, "[%s]", cases[i].message);
+        for (char *quote = messages; (quote = strchr(quote, '\''));)
+            *quote = '"';
+        request.messages = json(messages);
+        expect(text, &request, cases[i].text, NULL);
+        expect(parts, &request, cases[i].parts, NULL);
+    }
+    kvr_chat_free(text);
+    kvr_chat_free(parts);
 }
 
 static void gives_tools_as_servers_do(void **state)
@@ -451,6 +518,7 @@ int main(void)
         cmocka_unit_test(leaves_the_end_open),
         cmocka_unit_test(follows_its_style),
         cmocka_unit_test(finds_who_takes_parts),
+        cmocka_unit_test(writes_messages_as_vllm_does),
         cmocka_unit_test(gives_tools_as_servers_do),
         cmocka_unit_test(tells_where_media_stand),
         cmocka_unit_test(finds_its_files),
