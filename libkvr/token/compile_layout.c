@@ -149,7 +149,7 @@ static void fill_words(struct layout *l)
     memset(words, 0xff, slots * sizeof *words);
     for (uint32_t id = 0; id < source->token_count; id++) {
         const struct kvr_source_token *token = &source->tokens[id];
-        if (id + AHEAD < source->token_count)
+        if (id + AHEAD < source->token_count && token[AHEAD].flags & KVR_SOURCE_FIRST)
             __builtin_prefetch(&words[(uint32_t)source->hashes[id + AHEAD] & (slots - 1)], 1);
         if (!token->length || token->flags & KVR_TOKEN_ADDED ||
             !(source->ignore_merges || l->c->flags[id] & KVR_TOKEN_REACHABLE) ||

@@ -29,6 +29,7 @@
 
 #define WORK_LIMIT UINT64_C(2000000000)
 #define TRIES 4 /* of halves for a token of a rank file */
+#define STEP 8  /* tokens between asking for memory and reading it */
 
 struct part {
     uint32_t id, offset, length; /* bytes of the token being encoded */
@@ -264,21 +265,60 @@ static void try_merges(struct search *s)
     }
 }
 
+/* The first halves to try for a token of a rank file: `left` may be none, or one to pass over. */
+struct guess {
+    uint32_t left, right; /* right: the token that is likely */
+    uint64_t hash;        /* of the text of the right half */
+};
+
+/* What a token will need is asked for in three steps, while those before it are settled. */
+static void make_guess(const struct search *s, uint32_t id, struct guess *guess)
+{
+    const struct kvr_source_token *token = &s->source->tokens[id];
+
+    guess->left = KVR_NO_TOKEN;
+    if (!kvr_source_is_own(token))
+        return;
+    guess->left = s->c->shorter[id];
+    while (guess->left != KVR_NO_TOKEN && guess->left >= id)
+        guess->left = s->c->shorter[guess->left];
+    if (guess->left == KVR_NO_TOKEN)
+        return;
+    uint32_t length = s->source->tokens[guess->left].length;
+    guess->hash = kvr_piece_hash_of(s->c->bytes + token->offset + length, token->length - length);
+    kvr_source_ask_slot(s->source, guess->hash);
+    __builtin_prefetch(&s->records[guess->left]);
+}
+
+static void ask_token(const struct search *s, struct guess *guess)
+{
+    if (guess->left != KVR_NO_TOKEN)
+        guess->right = kvr_source_ask_token(s->source, guess->hash);
+}
+
+static void ask_rest(const struct search *s, const struct guess *guess)
+{
+    if (guess->left == KVR_NO_TOKEN || guess->right == KVR_NO_TOKEN)
+        return;
+    __builtin_prefetch(&s->records[guess->right]);
+    __builtin_prefetch(&s->c->flags[guess->right]);
+    __builtin_prefetch(s->c->bytes + s->source->tokens[guess->right].offset);
+}
+
 /* Tries the halves of a token of a rank file. False: none was found. */
-static bool try_halves(struct search *s, uint32_t id)
+static bool try_halves(struct search *s, uint32_t id, const struct guess *guess)
 {
     const struct kvr_source *source = s->source;
     const struct kvr_source_token *token = &source->tokens[id];
     const uint8_t *bytes = s->c->bytes + token->offset, *flags = s->c->flags;
-    uint32_t left = s->c->shorter[id];
+    uint32_t left = guess->left;
 
     for (int tries = 0; tries < TRIES && left != KVR_NO_TOKEN; left = s->c->shorter[left]) {
         if (left >= id || !(flags[left] & KVR_TOKEN_REACHABLE))
             continue;
-        uint32_t length = source->tokens[left].length;
-        uint32_t right = token->length - length == 1
-                             ? s->symbol_of[bytes[length]]
-                             : kvr_source_find(source, bytes + length, token->length - length);
+        uint32_t length = source->tokens[left].length, rest = token->length - length;
+        uint64_t hash = left == guess->left ? guess->hash : kvr_piece_hash_of(bytes + length, rest);
+        uint32_t right = kvr_source_find_hashed(source, hash, bytes + length, rest);
         tries++;
         if (right < id && flags[right] & KVR_TOKEN_REACHABLE && seam_holds(s, left, right)) {
             record_pair(s, id, left, right, id + 1);
@@ -288,20 +328,33 @@ static bool try_halves(struct search *s, uint32_t id)
     return false;
 }
 
-/* The tokens of a rank file, in order. */
+/* Settles a token of a rank file, after those of lower rank. */
+static void settle(struct search *s, uint32_t id, const struct guess *guess)
+{
+    if (!kvr_source_is_own(&s->source->tokens[id]) || (s->orderly && try_halves(s, id, guess)) ||
+        encode_token(s, id))
+        return;
+    s->by_text = true;
+    encode_token(s, id);
+    s->by_text = false;
+    /* a pair that others led to, of higher rank perhaps */
+    s->orderly = s->orderly && !s->records[id].order;
+}
+
 static void find_by_rank(struct search *s)
 {
-    const struct kvr_source *source = s->source;
+    struct guess guesses[4 * STEP];
+    uint32_t count = s->source->token_count;
 
-    for (uint32_t id = 0; id < source->token_count; id++) {
-        if (!kvr_source_is_own(&source->tokens[id]) || (s->orderly && try_halves(s, id)) ||
-            encode_token(s, id))
-            continue;
-        s->by_text = true;
-        encode_token(s, id);
-        s->by_text = false;
-        /* a pair that others led to, of higher rank perhaps */
-        s->orderly = s->orderly && !s->records[id].order;
+    for (uint32_t id = 0; id < count + 3 * STEP; id++) {
+        if (id < count)
+            make_guess(s, id, &guesses[id % (4 * STEP)]);
+        if (id >= STEP && id - STEP < count)
+            ask_token(s, &guesses[(id - STEP) % (4 * STEP)]);
+        if (id >= 2 * STEP && id - 2 * STEP < count)
+            ask_rest(s, &guesses[(id - 2 * STEP) % (4 * STEP)]);
+        if (id >= 3 * STEP)
+            settle(s, id - 3 * STEP, &guesses[(id - 3 * STEP) % (4 * STEP)]);
     }
 }
 

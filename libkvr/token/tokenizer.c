@@ -205,8 +205,9 @@ static enum kvr_status compile(
 {
     enum kvr_status status = kvr_source_compile(source, &t->image, &t->image_bytes, error);
 
-    return status ? status
-                  : kvr_vocabulary_attach(&t->vocabulary, t->image.data, t->image_bytes, error);
+    if (!status)
+        kvr_vocabulary_attach_own(&t->vocabulary, t->image.data);
+    return status;
 }
 
 static enum kvr_status parse(

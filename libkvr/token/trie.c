@@ -6,8 +6,8 @@
  * base ^ c stays in the block of 256 units that base lies in, so the search goes block by block
  * over the few newest blocks that still have room, testing all bases of a block at once. Older
  * blocks are given up: that bounds the time and costs a few per cent of the space. What a block has
- * once refused it refuses for good, as units and bases are only ever taken: where a label alone
- * finds no base, a bit says so.
+ * once refused it refuses for good, as units and bases are only ever taken: it is noted up to where
+ * a label alone finds no base.
  *
  * Where a node lies decides how often walking it misses the processor's caches. Low token numbers
  * are the frequent ones (they were merged first), so nodes are placed in bands: first those on the
@@ -19,6 +19,7 @@
  */
 #include "token/vocabulary_source.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,6 +33,8 @@
 
 static const uint32_t bands[] = {2048, 8192, 32768, UINT32_MAX};
 #define BANDS (sizeof bands / sizeof *bands)
+
+typedef uint64_t words __attribute__((vector_size(16))); /* two of them */
 
 /* A node of the tree. Its first child, if it is a parent, is the node behind it. */
 struct node {
@@ -58,10 +61,14 @@ struct queue {
     uint32_t first, count;
 };
 
-/* A block that is still searched. variants[v] has bit i ^ v where a unit i is free. */
+/* A block that is still searched. Bit i ^ v of the words variants[...][v] says that unit i is free.
+ */
 struct block {
-    uint64_t variants[VARIANTS][WORDS];
-    uint64_t used[WORDS];    /* a bit a base */
+    union {
+        uint64_t variants[WORDS][VARIANTS];
+        words pairs[WORDS][VARIANTS / 2];
+    };
+    words used[WORDS / 2];   /* a bit a base */
     uint64_t refused[WORDS]; /* a bit a label: alone it finds no base here */
     uint32_t free_count;
 };
@@ -70,6 +77,9 @@ struct builder {
     uint64_t *units;
     uint32_t count, capacity;
     uint32_t first_open;           /* lowest block still searched */
+    uint32_t first_for[BLOCK];     /* by label: the blocks before this one all refuse it */
+    words swaps[8][3];             /* by the middle bits of a label: masks for swap() */
+    words masks[64][VARIANTS / 2]; /* of variants: all bits but i ^ v */
     struct block open[OPEN_SLOTS]; /* block i at i % OPEN_SLOTS */
 };
 
@@ -170,7 +180,8 @@ static bool add_block(struct builder *builder)
     for (uint32_t i = 0; i < BLOCK; i++)
         builder->units[builder->count + i] = FREE_UNIT;
     struct block *block = block_at(builder, builder->count / BLOCK);
-    memset(block, 0, sizeof *block);
+    memset(block->used, 0, sizeof block->used);
+    memset(block->refused, 0, sizeof block->refused);
     memset(block->variants, 0xff, sizeof block->variants);
     block->free_count = BLOCK;
     builder->count += BLOCK;
@@ -179,24 +190,36 @@ static bool add_block(struct builder *builder)
     return true;
 }
 
-/* Swaps neighbouring groups of `size` bits, or with a mask of zeros does not. */
-static inline uint64_t swap(uint64_t word, unsigned size, uint64_t mask)
+/* Swaps neighbouring groups of `size` bits where the mask is not zero. */
+static inline words swap(words bits, int size, words mask)
 {
-    uint64_t differ = (word ^ word >> size) & mask;
+    words differ = (bits ^ bits >> size) & mask;
 
-    return word ^ (differ | differ << size);
+    return bits ^ (differ | differ << size);
 }
 
-/* The bases of word `number` of a block, as bits, that leave the unit of a label free: bit i of the
- * word is that of unit i ^ label. The lowest bits of the label choose a variant, the highest a word
- * of it, and those between swap its bytes. */
-static inline uint64_t bases_for(const struct block *block, unsigned number, uint8_t label)
+/* The words `first` and its neighbour of the bits of all bases of a block that leave the unit of a
+ * label free: bit i if unit i ^ label is. The lowest bits of the label chose a variant, the highest
+ * the words, and those between swap bytes: masks say which. */
+static inline words bases_for(
+    const struct block *block, unsigned first, unsigned variant, const words masks[3])
 {
-    uint64_t word = block->variants[label % VARIANTS][number ^ label >> 6];
+    words bits = {block->variants[first][variant], block->variants[first ^ 1][variant]};
 
-    word = swap(word, 8, UINT64_C(0x00ff00ff00ff00ff) & -(uint64_t)(label >> 3 & 1));
-    word = swap(word, 16, UINT64_C(0x0000ffff0000ffff) & -(uint64_t)(label >> 4 & 1));
-    return swap(word, 32, UINT64_C(0x00000000ffffffff) & -(uint64_t)(label >> 5 & 1));
+    return swap(swap(swap(bits, 8, masks[0]), 16, masks[1]), 32, masks[2]);
+}
+
+/* Leaves of *fits, a bit a base of a block, those that leave the unit of a label free. Returns
+ * whether any is left. */
+static inline bool leave_fitting(
+    const struct builder *builder, const struct block *block, uint8_t label, words fits[WORDS / 2])
+{
+    const words *masks = builder->swaps[label >> 3 & 7];
+
+    fits[0] &= bases_for(block, label >> 6, label % VARIANTS, masks);
+    fits[1] &= bases_for(block, label >> 6 ^ 2, label % VARIANTS, masks);
+    words any = fits[0] | fits[1];
+    return any[0] | any[1];
 }
 
 static bool is_refused(const struct block *block, const uint8_t *labels, uint32_t label_count)
@@ -204,7 +227,16 @@ static bool is_refused(const struct block *block, const uint8_t *labels, uint32_
     for (uint32_t c = 0; c < label_count; c++)
         if (block->refused[labels[c] >> 6] >> (labels[c] & 63) & 1)
             return true;
-    return block->free_count < label_count;
+    return false;
+}
+
+/* So many units have to be free for it to be worth a try: few are hardly ever just where many
+ * labels want them. */
+static inline uint32_t least_free(uint32_t label_count)
+{
+    if (label_count < 4 || label_count > 96)
+        return label_count;
+    return label_count < 12 ? label_count * 8 : 96;
 }
 
 /* The lowest base in this block for these labels, or 0. */
@@ -212,36 +244,49 @@ static uint32_t base_in_block(
     struct builder *builder, uint32_t number, const uint8_t *labels, uint32_t label_count)
 {
     struct block *block = block_at(builder, number);
-    uint64_t first = 0; /* bases for the first label alone */
 
-    if (is_refused(block, labels, label_count))
+    if (block->free_count < least_free(label_count) || is_refused(block, labels, label_count))
         return 0;
-    for (unsigned i = 0; i < WORDS; i++) {
-        uint64_t fits = ~block->used[i];
-        if (!number && !i) /* base 0: the root's block keeps one never given out */
-            fits &= ~UINT64_C(1);
-        fits &= bases_for(block, i, labels[0]);
-        first |= fits;
-        for (uint32_t c = 1; fits && c < label_count; c++)
-            fits &= bases_for(block, i, labels[c]);
-        if (fits)
-            return number * BLOCK + i * 64 + (uint32_t)__builtin_ctzll(fits);
-    }
-    if (!first)
+    words fits[WORDS / 2] = {~block->used[0], ~block->used[1]};
+    if (!number) /* base 0: the root's block keeps one never given out */
+        fits[0][0] &= ~UINT64_C(1);
+    if (!leave_fitting(builder, block, labels[0], fits)) {
         block->refused[labels[0] >> 6] |= UINT64_C(1) << (labels[0] & 63);
-    return 0;
+        if (builder->first_for[labels[0]] >= number || number == builder->first_open)
+            builder->first_for[labels[0]] = number + 1;
+        return 0;
+    }
+    for (uint32_t c = 1; c < label_count; c++)
+        if (!leave_fitting(builder, block, labels[c], fits))
+            return 0;
+    for (uint32_t i = 0;; i++)
+        if (fits[i / 2][i % 2])
+            return number * BLOCK + i * 64 + (uint32_t)__builtin_ctzll(fits[i / 2][i % 2]);
+}
+
+/* A block that was searched in vain is given up once it is nearly full. */
+static inline void give_up(struct builder *builder, uint32_t block)
+{
+    if (block == builder->first_open && block_at(builder, block)->free_count < 8)
+        builder->first_open++;
 }
 
 /* A base for these labels, or 0 when memory is short. */
 static uint32_t find_base(struct builder *builder, const uint8_t *labels, uint32_t label_count)
 {
+    uint32_t first = 0;
+
+    for (uint32_t c = 0; c < label_count; c++)
+        first = builder->first_for[labels[c]] > first ? builder->first_for[labels[c]] : first;
     for (;;) {
-        for (uint32_t block = builder->first_open; block < builder->count / BLOCK; block++) {
+        uint32_t block = builder->first_open;
+        for (; block < first; block++)
+            give_up(builder, block);
+        for (; block < builder->count / BLOCK; block++) {
             uint32_t base = base_in_block(builder, block, labels, label_count);
             if (base)
                 return base;
-            if (block == builder->first_open && block_at(builder, block)->free_count < 8)
-                builder->first_open++;
+            give_up(builder, block);
         }
         if (!add_block(builder))
             return 0;
@@ -251,11 +296,22 @@ static uint32_t find_base(struct builder *builder, const uint8_t *labels, uint32
 static void take_unit(struct builder *builder, uint32_t unit, uint64_t value)
 {
     struct block *block = block_at(builder, unit / BLOCK);
+    words *pairs = block->pairs[unit % BLOCK / 64];
+    const words *masks = builder->masks[unit % 64];
 
     builder->units[unit] = value;
-    for (uint32_t v = 0; v < VARIANTS; v++)
-        block->variants[v][unit % BLOCK / 64] &= ~(UINT64_C(1) << (unit ^ v) % 64);
+    pairs[0] &= masks[0];
+    pairs[1] &= masks[1];
+    pairs[2] &= masks[2];
+    pairs[3] &= masks[3];
     block->free_count--;
+}
+
+static void take_base(struct builder *builder, uint32_t base)
+{
+    words *used = &block_at(builder, base / BLOCK)->used[base % BLOCK / 128];
+
+    (*used)[base / 64 % 2] |= UINT64_C(1) << base % 64;
 }
 
 static bool place_children(
@@ -271,7 +327,7 @@ static bool place_children(
     uint32_t base = find_base(builder, labels, label_count);
     if (!base)
         return false;
-    block_at(builder, base / BLOCK)->used[base % BLOCK / 64] |= UINT64_C(1) << base % 64;
+    take_base(builder, base);
     builder->units[parent.unit] |= (uint64_t)base << 37;
     for (uint32_t c = 0; c < label_count; c++) {
         const struct node *child = &tree->nodes[children[c]];
@@ -283,6 +339,21 @@ static bool place_children(
         }
     }
     return true;
+}
+
+/* What the next nodes of a queue will need: the first child, then the second. */
+static inline void ask_ahead(
+    const struct builder *builder, const struct tree *tree, const struct queue *queue)
+{
+    const struct waiting *at = &queue->items[queue->first];
+    uint32_t left = queue->count - queue->first;
+
+    if (left > 16)
+        __builtin_prefetch(&tree->nodes[at[16].node + 1]);
+    if (left > 8) {
+        __builtin_prefetch(&tree->nodes[tree->nodes[at[8].node + 1].next]);
+        __builtin_prefetch(&builder->units[at[8].unit], 1);
+    }
 }
 
 /* Places all nodes, band by band: a node's children are of its band or of later ones. */
@@ -310,13 +381,9 @@ static bool place_nodes(struct builder *builder, const struct tree *tree)
     }
     for (size_t band = 0; band < BANDS; band++) {
         struct queue *queue = &queues[band];
-        while (ok && queue->first < queue->count) {
-            if (queue->first + 8 < queue->count) { /* its turn comes soon */
-                const struct waiting *ahead = &queue->items[queue->first + 8];
-                __builtin_prefetch(&tree->nodes[ahead->node + 1]);
-                __builtin_prefetch(&builder->units[ahead->unit]);
-            }
-            ok = place_children(builder, tree, queue->items[queue->first++], queues);
+        for (; ok && queue->first < queue->count; queue->first++) {
+            ask_ahead(builder, tree, queue);
+            ok = place_children(builder, tree, queue->items[queue->first], queues);
         }
     }
     free(items);
@@ -327,8 +394,19 @@ enum kvr_status kvr_trie_build(const struct kvr_ordered_text *order, uint32_t co
     const uint8_t *bytes, const struct kvr_source_token *tokens, struct kvr_buffer *out,
     struct kvr_error *error)
 {
-    struct builder builder = {0};
+    static const uint64_t lower[] = {
+        UINT64_C(0x00ff00ff00ff00ff), UINT64_C(0x0000ffff0000ffff), UINT64_C(0x00000000ffffffff)};
+    struct builder builder;
     struct tree tree = {0};
+
+    memset(&builder, 0, offsetof(struct builder, swaps));
+    for (uint32_t middle = 0; middle < 8; middle++)
+        for (uint32_t step = 0; step < 3; step++)
+            builder.swaps[middle][step] =
+                ((words){0} + lower[step]) & -(uint64_t)(middle >> step & 1);
+    for (uint32_t bit = 0; bit < 64; bit++)
+        for (uint32_t v = 0; v < VARIANTS; v++)
+            builder.masks[bit][v / 2][v % 2] = ~(UINT64_C(1) << (bit ^ v));
     bool ok = make_tree(&tree, order, count, bytes, tokens) && place_nodes(&builder, &tree);
 
     free(tree.nodes);

@@ -116,14 +116,10 @@ static bool header_is_sound(const struct kvr_image_header *h, size_t length)
     return true;
 }
 
-enum kvr_status kvr_vocabulary_attach(
-    struct kvr_vocabulary *vocabulary, const void *image, size_t length, struct kvr_error *error)
+void kvr_vocabulary_attach_own(struct kvr_vocabulary *vocabulary, const void *image)
 {
     const struct kvr_image_header *h = image;
 
-    memset(vocabulary, 0, sizeof *vocabulary);
-    if (length < sizeof *h || !header_is_sound(h, length))
-        return kvr_error_set(error, KVR_BAD_INPUT, "not a compiled vocabulary of this version");
 #define SECTION(name) (const void *)((const char *)image + h->section[KVR_SECTION_##name].offset)
     *vocabulary = (struct kvr_vocabulary){
         .header = h,
@@ -148,6 +144,15 @@ enum kvr_status kvr_vocabulary_attach(
         .word_mask = h->word_slots - 1,
     };
 #undef SECTION
+}
+
+enum kvr_status kvr_vocabulary_attach(
+    struct kvr_vocabulary *vocabulary, const void *image, size_t length, struct kvr_error *error)
+{
+    memset(vocabulary, 0, sizeof *vocabulary);
+    if (length < sizeof(struct kvr_image_header) || !header_is_sound(image, length))
+        return kvr_error_set(error, KVR_BAD_INPUT, "not a compiled vocabulary of this version");
+    kvr_vocabulary_attach_own(vocabulary, image);
     if (!indexes_are_inside(vocabulary))
         return kvr_error_set(error, KVR_BAD_INPUT, "a damaged compiled vocabulary");
     return KVR_OK;

@@ -149,6 +149,9 @@ struct kvr_vocabulary {
 enum kvr_status kvr_vocabulary_attach(
     struct kvr_vocabulary *vocabulary, const void *image, size_t length, struct kvr_error *error);
 
+/* The same for an image that the compiler has just made, which needs no check. */
+void kvr_vocabulary_attach_own(struct kvr_vocabulary *vocabulary, const void *image);
+
 /* Hash of a piece of up to 16 bytes, given as two little-endian words padded with zeros: a product
  * of 128 bits, folded. Its upper bits choose a line of the piece cache, its lower ones a word. */
 static inline uint64_t kvr_piece_hash(uint64_t low, uint64_t high)

@@ -57,6 +57,7 @@ enum kvr_status kvr_source_add_token(struct kvr_source *source, uint64_t id, con
     struct kvr_source_token *token = &source->tokens[id];
     if (token->flags & KVR_TOKEN_PRESENT)
         return kvr_error_set(error, KVR_BAD_INPUT, "two tokens have the id %" PRIu64, id);
+    source->indexed = source->indexed && flags & KVR_TOKEN_ADDED; /* these are in no index */
     *token = (struct kvr_source_token){
         (uint32_t)source->bytes.length, (uint32_t)length, flags | KVR_TOKEN_PRESENT};
     kvr_buffer_append(&source->bytes, bytes, length);
@@ -102,7 +103,7 @@ enum kvr_status kvr_source_add_step(struct kvr_source *source, enum kvr_pipeline
 }
 
 /* The slot of a text, or the free one where it would be. */
-static uint64_t *find_slot(
+static inline uint64_t *find_slot(
     const struct kvr_source *source, uint64_t hash, const void *bytes, size_t length)
 {
     for (uint32_t slot = (uint32_t)hash & source->string_mask;;
@@ -140,6 +141,8 @@ enum kvr_status kvr_source_index(struct kvr_source *source, struct kvr_error *er
 {
     uint32_t slots = 16;
 
+    if (source->indexed)
+        return KVR_OK;
     while (slots < source->token_count * 2)
         slots *= 2;
     free(source->string_slots);
@@ -163,12 +166,28 @@ enum kvr_status kvr_source_index(struct kvr_source *source, struct kvr_error *er
         if (id >= AHEAD)
             enter(source, id - AHEAD);
     }
+    source->indexed = true;
     return KVR_OK;
+}
+
+uint32_t kvr_source_find_hashed(
+    const struct kvr_source *source, uint64_t hash, const void *bytes, size_t length)
+{
+    uint64_t entry = *find_slot(source, hash, bytes, length);
+
+    return entry == UINT64_MAX ? KVR_NO_TOKEN : (uint32_t)entry;
 }
 
 uint32_t kvr_source_find(const struct kvr_source *source, const void *bytes, size_t length)
 {
-    uint64_t entry = *find_slot(source, kvr_piece_hash_of(bytes, length), bytes, length);
+    return kvr_source_find_hashed(source, kvr_piece_hash_of(bytes, length), bytes, length);
+}
 
-    return entry == UINT64_MAX ? KVR_NO_TOKEN : (uint32_t)entry;
+bool kvr_source_is(const struct kvr_source *source, uint32_t id, const void *bytes, size_t length)
+{
+    if (id >= source->token_count)
+        return false;
+    const struct kvr_source_token *token = &source->tokens[id];
+    return token->flags & KVR_SOURCE_FIRST && token->length == length &&
+           (!length || memcmp(source->bytes.data + token->offset, bytes, length) == 0);
 }

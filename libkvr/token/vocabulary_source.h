@@ -28,8 +28,9 @@ struct kvr_source {
     struct kvr_vocabulary_step *steps[KVR_PIPELINE_COUNT];
     uint32_t step_count[KVR_PIPELINE_COUNT];
     uint64_t *string_slots; /* text -> id, hash:32 id:32, built by kvr_source_index() */
-    uint64_t *hashes;       /* of the texts, by id */
+    uint64_t *hashes;       /* of the texts of tokens that are indexed, by id */
     uint32_t string_mask;
+    bool indexed; /* no token was added since that belongs into the index */
 };
 
 void kvr_source_release(struct kvr_source *source);
@@ -54,6 +55,31 @@ enum kvr_status kvr_source_add_step(struct kvr_source *source, enum kvr_pipeline
  * that it finds by their text: KVR_SOURCE_FIRST. */
 enum kvr_status kvr_source_index(struct kvr_source *source, struct kvr_error *error);
 uint32_t kvr_source_find(const struct kvr_source *source, const void *bytes, size_t length);
+
+/* The same in steps, where many texts are looked for: hash is kvr_piece_hash_of(bytes, length), and
+ * what finding it will read is asked for first, the slot and then the token. */
+uint32_t kvr_source_find_hashed(
+    const struct kvr_source *source, uint64_t hash, const void *bytes, size_t length);
+
+static inline void kvr_source_ask_slot(const struct kvr_source *source, uint64_t hash)
+{
+    __builtin_prefetch(&source->string_slots[(uint32_t)hash & source->string_mask]);
+}
+
+/* Returns the token that is likely, or KVR_NO_TOKEN. */
+static inline uint32_t kvr_source_ask_token(const struct kvr_source *source, uint64_t hash)
+{
+    uint64_t entry = source->string_slots[(uint32_t)hash & source->string_mask];
+
+    if (entry >> 32 != hash >> 32 || entry == UINT64_MAX)
+        return KVR_NO_TOKEN;
+    __builtin_prefetch(&source->tokens[(uint32_t)entry]);
+    return (uint32_t)entry;
+}
+
+/* Whether kvr_source_find() of this text gives this id. */
+bool kvr_source_is(const struct kvr_source *source, uint32_t id, const void *bytes, size_t length);
+
 #define KVR_SOURCE_FIRST 128 /* a flag of a source's token: no lower id has this text */
 
 /* Whether a token is one of the model's that merging may produce: indexed, with a text. */

@@ -75,6 +75,7 @@ static void build(struct built *built, struct kvr_random *random, bool ranked, b
             struct kvr_source_token token = source->tokens[x];
             source->tokens[x] = source->tokens[y];
             source->tokens[y] = token;
+            source->indexed = false;
         }
     for (uint32_t i = 0; wild && !ranked && i < source->merge_count; i++) {
         uint32_t k = kvr_random_below(random, source->merge_count);
