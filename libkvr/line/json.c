@@ -57,7 +57,7 @@ static const char *value_end(const char *at)
     }
 }
 
-static enum kvr_type type_of(char first)
+enum kvr_type kvr_json_type(char first)
 {
     switch (first) {
     case '"':
@@ -79,7 +79,7 @@ static enum kvr_type type_of(char first)
 
 static struct kvr_value value_at(const char *at)
 {
-    return (struct kvr_value){at, (size_t)(value_end(at) - at), type_of(*at)};
+    return (struct kvr_value){at, (size_t)(value_end(at) - at), kvr_json_type(*at)};
 }
 
 struct kvr_cursor kvr_value_open(struct kvr_value container)

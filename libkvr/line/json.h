@@ -65,6 +65,9 @@ void kvr_members_release(struct kvr_members *members);
 enum kvr_status kvr_json_check(struct kvr_structure *structure, const char *text, size_t length,
     struct kvr_value *value, struct kvr_members *members, struct kvr_error *error);
 
+/* What a value is, by its first byte. */
+enum kvr_type kvr_json_type(char first);
+
 /* Steps through the members of an object or the elements of an array, in order. */
 struct kvr_cursor {
     const char *at;

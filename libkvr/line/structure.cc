@@ -66,3 +66,9 @@ enum kvr_status kvr_structure_find(struct kvr_structure *structure, const char *
         return kvr_error_set(error, KVR_BAD_INPUT, "not JSON");
     }
 }
+
+const uint32_t *kvr_structure_positions(const struct kvr_structure *structure, size_t *count)
+{
+    *count = structure->parser ? structure->parser->n_structural_indexes : 0;
+    return structure->parser ? structure->parser->structural_indexes.get() : nullptr;
+}

@@ -33,6 +33,9 @@ void kvr_structure_destroy(struct kvr_structure *structure);
 enum kvr_status kvr_structure_find(struct kvr_structure *structure, const char *text, size_t length,
     const uint32_t **positions, size_t *count, struct kvr_error *error);
 
+/* The positions that the last call of kvr_structure_find() found, all of them right. */
+const uint32_t *kvr_structure_positions(const struct kvr_structure *structure, size_t *count);
+
 #ifdef __cplusplus
 }
 #endif

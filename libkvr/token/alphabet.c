@@ -33,16 +33,22 @@ void kvr_bytes_to_alphabet(const char *bytes, size_t length, struct kvr_buffer *
 bool kvr_bytes_from_alphabet(const char *text, size_t length, struct kvr_buffer *out)
 {
     const uint8_t *p = (const uint8_t *)text, *end = p + length;
-    size_t before = out->length;
-    unsigned size;
 
-    for (; p < end; p += size) {
-        int byte = byte_of(kvr_utf8_decode(p, end, &size));
-        if (byte < 0) {
-            out->length = before;
-            return false;
+    if (!kvr_buffer_reserve(out, length + 1))
+        return true; /* as said by out->failed */
+    char *to = out->data + out->length;
+    while (p < end) {
+        if (*p > 32 && *p < 127) { /* itself, as most are */
+            *to++ = (char)*p++;
+            continue;
         }
-        kvr_buffer_append_byte(out, (char)byte);
+        unsigned size;
+        int byte = byte_of(kvr_utf8_decode(p, end, &size));
+        if (byte < 0)
+            return false;
+        *to++ = (char)byte;
+        p += size;
     }
+    out->length = (size_t)(to - out->data);
     return true;
 }

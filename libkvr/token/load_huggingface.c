@@ -1,6 +1,6 @@
 /*
- * Hugging Face tokenizer.json with a BPE model: vocabulary, merges and added tokens here, the steps
- * around the model in load_steps.c.
+ * Hugging Face tokenizer.json with a BPE model: vocabulary and added tokens here, merges in
+ * load_merges.c, the steps around the model in load_steps.c.
  *
  * A byte-level file writes each byte as a printable character (0x20 as U+0120 "Ġ"); tokens are
  * turned back into bytes, and text then needs no such alphabet. A SentencePiece-style file turns
@@ -8,50 +8,67 @@
  */
 #include "base/u64_map.h"
 #include "token/alphabet.h"
+#include "token/load_merges.h"
 #include "token/load_steps.h"
-#include "token/unicode.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
 
-/* Turns a token as written into the bytes that text has. False: no text can give this token. */
-static bool token_bytes(
-    const struct kvr_source *source, const char *text, size_t length, struct kvr_buffer *out)
+/* Characters with U+2581 as a space. False: there is a space, which no text has any more. */
+static bool fold(const char *text, size_t length, struct kvr_buffer *out)
 {
-    const uint8_t *p = (const uint8_t *)text, *end = p + length;
-    unsigned size;
+    const char *end = text + length;
 
-    kvr_buffer_clear(out);
-    if (source->model == KVR_MODEL_BYTE_BPE)
-        return kvr_bytes_from_alphabet(text, length, out);
-    for (; p < end; p += size) {
-        uint32_t character = kvr_utf8_decode(p, end, &size);
-        if (source->folded && character == ' ')
+    if (!kvr_buffer_reserve(out, length + 1))
+        return true; /* as said by out->failed */
+    char *to = out->data + out->length;
+    while (text < end) {
+        if (*text == ' ')
             return false;
-        if (source->folded && character == 0x2581)
-            kvr_buffer_append_byte(out, ' ');
-        else
-            kvr_buffer_append(out, p, size);
+        if (*text == '\xe2' && end - text >= 3 && text[1] == '\x96' && text[2] == '\x81') {
+            *to++ = ' ';
+            text += 3;
+        } else {
+            *to++ = *text++;
+        }
     }
+    out->length = (size_t)(to - out->data);
     return true;
 }
+
+bool kvr_load_token_bytes(
+    const struct kvr_source *source, const char *text, size_t length, struct kvr_buffer *out)
+{
+    if (source->model == KVR_MODEL_BYTE_BPE)
+        return kvr_bytes_from_alphabet(text, length, out);
+    if (source->folded)
+        return fold(text, length, out);
+    kvr_buffer_append(out, text, length);
+    return true;
+}
+
+/* The text, and where its structure stands. */
+struct file {
+    const struct kvr_structure *structure;
+    const char *text;
+};
 
 static bool is_byte_token(const char *text, size_t length)
 {
     return length == 6 && memcmp(text, "<0x", 3) == 0 && text[5] == '>';
 }
 
-static enum kvr_status load_vocabulary(struct kvr_source *source, struct kvr_value vocab,
-    struct kvr_buffer scratch[2], struct kvr_error *error)
+static enum kvr_status load_vocabulary(struct kvr_source *source, const struct file *file,
+    struct kvr_value vocab, struct kvr_buffer scratch[2], struct kvr_error *error)
 {
-    struct kvr_cursor cursor = kvr_value_open(vocab);
+    struct kvr_json_walk walk = kvr_json_walk_open(file->structure, file->text, vocab);
     struct kvr_member member;
 
     if (vocab.type != KVR_OBJECT)
         return kvr_error_set(error, KVR_BAD_INPUT, "model.vocab is no object");
-    kvr_source_expect(source, vocab.length / 20, vocab.length / 2, 0);
-    while (kvr_next_member(&cursor, &member)) {
+    kvr_source_expect(source, vocab.length / 20, vocab.length / 2);
+    while (kvr_json_walk_member(&walk, &member)) {
         struct kvr_text text;
         uint64_t id;
         if (!kvr_value_text(member.name, &scratch[0], &text))
@@ -61,77 +78,22 @@ static enum kvr_status load_vocabulary(struct kvr_source *source, struct kvr_val
         uint8_t flags = 0;
         const char *bytes = text.text;
         size_t length = text.length;
+        kvr_buffer_clear(&scratch[1]);
         if (source->byte_fallback && is_byte_token(text.text, text.length)) {
             flags = KVR_TOKEN_BYTE;
-        } else if (token_bytes(source, text.text, text.length, &scratch[1])) {
+        } else if (kvr_load_token_bytes(source, text.text, text.length, &scratch[1])) {
             bytes = scratch[1].data;
             length = scratch[1].length;
         } else {
             flags = KVR_TOKEN_ADDED; /* never from the model; decoded as it is written */
         }
-        enum kvr_status status = kvr_source_add_token(source, id, bytes, length, flags, error);
+        enum kvr_status status =
+            scratch[1].failed ? kvr_error_memory(error)
+                              : kvr_source_add_token(source, id, bytes, length, flags, error);
         if (status)
             return status;
     }
     return KVR_OK;
-}
-
-/* "left right", or ["left", "right"]. */
-static enum kvr_status read_merge(struct kvr_value merge, struct kvr_buffer scratch[2],
-    struct kvr_text parts[2], struct kvr_error *error)
-{
-    if (merge.type == KVR_ARRAY) {
-        struct kvr_cursor cursor = kvr_value_open(merge);
-        struct kvr_value left, right, more;
-        if (kvr_next_element(&cursor, &left) && kvr_next_element(&cursor, &right) &&
-            !kvr_next_element(&cursor, &more) && kvr_value_text(left, &scratch[0], &parts[0]) &&
-            kvr_value_text(right, &scratch[1], &parts[1]))
-            return KVR_OK;
-    } else if (kvr_value_text(merge, &scratch[0], &parts[0])) {
-        const char *space = memchr(parts[0].text, ' ', parts[0].length);
-        if (space &&
-            !memchr(space + 1, ' ', parts[0].length - (size_t)(space + 1 - parts[0].text))) {
-            parts[1].text = space + 1;
-            parts[1].length = parts[0].length - (size_t)(space + 1 - parts[0].text);
-            parts[0].length = (size_t)(space - parts[0].text);
-            return KVR_OK;
-        }
-    }
-    return kvr_error_set(error, KVR_BAD_INPUT, "a merge is not two tokens");
-}
-
-static enum kvr_status load_merges(
-    struct kvr_source *source, struct kvr_value merges, struct kvr_error *error)
-{
-    struct kvr_cursor cursor = kvr_value_open(merges);
-    struct kvr_buffer scratch[2] = {{0}}, bytes[2] = {{0}};
-    struct kvr_value merge;
-    uint32_t number = 0;
-    enum kvr_status status = kvr_source_index(source, error);
-
-    if (!status && merges.type != KVR_ARRAY)
-        status = kvr_error_set(error, KVR_BAD_INPUT, "model.merges is no array");
-    for (; !status && kvr_next_element(&cursor, &merge); number++) {
-        struct kvr_text parts[2];
-        status = read_merge(merge, scratch, parts, error);
-        if (status || !token_bytes(source, parts[0].text, parts[0].length, &bytes[0]) ||
-            !token_bytes(source, parts[1].text, parts[1].length, &bytes[1]))
-            continue; /* such a token never meets another */
-        uint32_t left = kvr_source_find(source, bytes[0].data, bytes[0].length);
-        uint32_t right = kvr_source_find(source, bytes[1].data, bytes[1].length);
-        kvr_buffer_append(&bytes[0], bytes[1].data, bytes[1].length);
-        uint32_t result = kvr_source_find(source, bytes[0].data, bytes[0].length);
-        if (left == KVR_NO_TOKEN || right == KVR_NO_TOKEN || result == KVR_NO_TOKEN)
-            status = kvr_error_set(error, KVR_BAD_INPUT,
-                "merge %u is of tokens that the vocabulary lacks", (unsigned)number + 1);
-        else
-            status = kvr_source_add_merge(source, left, right, result, error);
-    }
-    for (int i = 0; i < 2; i++) {
-        kvr_buffer_release(&scratch[i]);
-        kvr_buffer_release(&bytes[i]);
-    }
-    return status;
 }
 
 /* Added tokens while they are loaded. Their ids are what the reference makes of them, whatever the
@@ -174,7 +136,8 @@ static uint64_t *find_added(
     uint64_t *known = know(adding, text, &is_new), id = adding->next;
 
     if (known && is_new) {
-        if (token_bytes(source, text.text, text.length, &adding->scratch)) {
+        kvr_buffer_clear(&adding->scratch);
+        if (kvr_load_token_bytes(source, text.text, text.length, &adding->scratch)) {
             uint32_t own = kvr_source_find(source, adding->scratch.data, adding->scratch.length);
             id = own == KVR_NO_TOKEN ? id : own;
         }
@@ -201,8 +164,9 @@ static enum kvr_status add_added(struct kvr_source *source, struct adding *addin
         source->tokens[id].flags |= flags;
     } else {
         /* of the byte-level alphabet these are decoded to bytes by the reference, too */
+        kvr_buffer_clear(&adding->scratch);
         bool bytes = source->model == KVR_MODEL_BYTE_BPE &&
-                     token_bytes(source, text.text, text.length, &adding->scratch);
+                     kvr_load_token_bytes(source, text.text, text.length, &adding->scratch);
         status = kvr_source_add_token(source, id, bytes ? adding->scratch.data : text.text,
             bytes ? adding->scratch.length : text.length, flags | KVR_TOKEN_ADDED, error);
     }
@@ -260,7 +224,7 @@ struct model {
     struct kvr_value dropout, prefix, suffix;
 };
 
-static void gather_model(struct kvr_value value, struct model *model)
+static void gather_model(const struct file *file, struct kvr_value value, struct model *model)
 {
     const struct {
         const char *name;
@@ -270,11 +234,11 @@ static void gather_model(struct kvr_value value, struct model *model)
         {"fuse_unk", &model->fuse_unknown}, {"ignore_merges", &model->ignore_merges},
         {"dropout", &model->dropout}, {"continuing_subword_prefix", &model->prefix},
         {"end_of_word_suffix", &model->suffix}};
-    struct kvr_cursor cursor = kvr_value_open(value);
+    struct kvr_json_walk walk = kvr_json_walk_open(file->structure, file->text, value);
     struct kvr_member member;
 
     memset(model, 0, sizeof *model);
-    while (value.type == KVR_OBJECT && kvr_next_member(&cursor, &member))
+    while (value.type == KVR_OBJECT && kvr_json_walk_member(&walk, &member))
         for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
             if (kvr_value_is(member.name, wanted[i].name))
                 *wanted[i].at = member.value;
@@ -289,8 +253,8 @@ static enum kvr_status refuse(struct kvr_value value, const char *name, struct k
     return kvr_error_set(error, KVR_UNSUPPORTED, "a BPE model with %s", name);
 }
 
-static enum kvr_status load_model(
-    struct kvr_source *source, struct kvr_value value, struct kvr_error *error)
+static enum kvr_status load_model(struct kvr_source *source, const struct file *file,
+    struct kvr_value value, struct kvr_error *error)
 {
     struct kvr_buffer scratch[2] = {{0}};
     struct model model;
@@ -298,7 +262,7 @@ static enum kvr_status load_model(
 
     if (value.type != KVR_OBJECT)
         return kvr_error_set(error, KVR_BAD_INPUT, "no 'model' in this tokenizer.json");
-    gather_model(value, &model);
+    gather_model(file, value, &model);
     if (model.type.type != KVR_ABSENT ? !kvr_value_is(model.type, "BPE")
                                       : model.merges.type == KVR_ABSENT)
         return kvr_error_type(error, "model", model.type);
@@ -312,9 +276,12 @@ static enum kvr_status load_model(
     source->byte_fallback = kvr_value_true(model.byte_fallback);
     source->fuse_unknown = kvr_value_true(model.fuse_unknown);
     source->ignore_merges = kvr_value_true(model.ignore_merges);
-    status = load_vocabulary(source, model.vocab, scratch, error);
+    status = load_vocabulary(source, file, model.vocab, scratch, error);
+    if (!status && model.merges.type != KVR_ARRAY)
+        status = kvr_error_set(error, KVR_BAD_INPUT, "model.merges is no array");
     if (!status)
-        status = load_merges(source, model.merges, error);
+        status = kvr_load_merges(
+            source, kvr_json_walk_open(file->structure, file->text, model.merges), error);
     if (!status && model.unknown.type == KVR_STRING &&
         kvr_value_text(model.unknown, &scratch[0], &text)) {
         source->unknown_id = kvr_source_find(source, text.text, text.length);
@@ -341,13 +308,13 @@ enum kvr_status kvr_load_huggingface(
     struct kvr_source *source, const char *bytes, size_t length, struct kvr_error *error)
 {
     struct kvr_structure *structure = kvr_structure_create();
+    struct file file = {structure, bytes};
     struct kvr_members members = {0};
-    struct kvr_value file;
+    struct kvr_value value;
 
     if (!structure)
         return kvr_error_memory(error);
-    enum kvr_status status = kvr_json_check(structure, bytes, length, &file, &members, error);
-    kvr_structure_destroy(structure);
+    enum kvr_status status = kvr_json_check(structure, bytes, length, &value, &members, error);
     struct kvr_steps_members steps = {
         .normalizer = member_of(&members, "normalizer"),
         .pre_tokenizer = member_of(&members, "pre_tokenizer"),
@@ -357,11 +324,12 @@ enum kvr_status kvr_load_huggingface(
     if (!status)
         status = kvr_load_steps(source, &steps, error); /* these tell the kind of model */
     if (!status)
-        status = load_model(source, member_of(&members, "model"), error);
+        status = load_model(source, &file, member_of(&members, "model"), error);
     if (!status)
         status = load_added(source, member_of(&members, "added_tokens"), error);
     if (!status)
         kvr_load_fast_spaces(source);
     kvr_members_release(&members);
+    kvr_structure_destroy(structure);
     return status;
 }

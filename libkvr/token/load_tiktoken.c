@@ -333,7 +333,7 @@ enum kvr_status kvr_load_tiktoken(struct kvr_source *source, const char *bytes, 
     source->model = KVR_MODEL_BYTE_BPE;
     source->ranked = source->ignore_merges = true;
     source->unknown_id = KVR_NO_TOKEN;
-    kvr_source_expect(source, length / 16, length / 2, 0);
+    kvr_source_expect(source, length / 16, length / 2);
     for (size_t at = 0; at < length;) {
         const char *line = bytes + at, *newline = memchr(line, '\n', length - at);
         size_t size = newline ? (size_t)(newline - line) : length - at;

@@ -31,16 +31,20 @@ static bool grow(void **array, uint32_t *capacity, uint32_t wanted, size_t size)
     return true;
 }
 
-void kvr_source_expect(struct kvr_source *source, size_t tokens, size_t bytes, size_t merges)
+void kvr_source_expect(struct kvr_source *source, size_t tokens, size_t bytes)
 {
     if (tokens < KVR_TOKEN_LIMIT)
         grow((void **)&source->tokens, &source->token_capacity, (uint32_t)tokens,
             sizeof *source->tokens);
-    if (merges < KVR_TOKEN_LIMIT)
-        grow((void **)&source->merges, &source->merge_capacity, (uint32_t)merges,
-            sizeof *source->merges);
     if (!source->bytes.data && (source->bytes.data = kvr_pages_malloc(bytes + 1)))
         source->bytes.capacity = bytes + 1;
+}
+
+void kvr_source_expect_merges(struct kvr_source *source, size_t merges)
+{
+    if (!source->merges && merges < UINT32_MAX / 2 &&
+        (source->merges = kvr_pages_malloc(merges * sizeof *source->merges)))
+        source->merge_capacity = (uint32_t)merges;
 }
 
 enum kvr_status kvr_source_add_token(struct kvr_source *source, uint64_t id, const void *bytes,
@@ -69,7 +73,8 @@ enum kvr_status kvr_source_add_token(struct kvr_source *source, uint64_t id, con
 enum kvr_status kvr_source_add_merge(struct kvr_source *source, uint32_t left, uint32_t right,
     uint32_t result, struct kvr_error *error)
 {
-    if (!grow((void **)&source->merges, &source->merge_capacity, source->merge_count + 1,
+    if (source->merge_count == source->merge_capacity &&
+        !grow((void **)&source->merges, &source->merge_capacity, source->merge_count + 1,
             sizeof *source->merges))
         return kvr_error_memory(error);
     source->merges[source->merge_count++] = (struct kvr_merge){left, right, 0, result};

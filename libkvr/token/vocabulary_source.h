@@ -35,8 +35,9 @@ struct kvr_source {
 
 void kvr_source_release(struct kvr_source *source);
 
-/* Makes room for about so many tokens of so many bytes together, and merges. */
-void kvr_source_expect(struct kvr_source *source, size_t tokens, size_t bytes, size_t merges);
+/* Makes room for about so many tokens of so many bytes together, or merges. */
+void kvr_source_expect(struct kvr_source *source, size_t tokens, size_t bytes);
+void kvr_source_expect_merges(struct kvr_source *source, size_t merges);
 
 /* Gives id its bytes. An id that has bytes already, or lies at or above KVR_TOKEN_LIMIT, is an
  * error. */
