@@ -24,7 +24,7 @@ struct evict_settings {
     bool json, table, events, free_queue;
     const char *worker, *sweep;
     bool curve, advise;
-    double sample;
+    double sample, mfu;
     uint64_t points, threads;
 };
 

@@ -77,7 +77,7 @@ static enum kvr_status read_cost(struct evict_program *evict, struct kvr_error *
 {
     const struct evict_settings *settings = evict->settings;
     enum kvr_status status = kvr_cost_settle(
-        &evict->cost, settings->model, settings->gpu, 0, settings->cost_file, error);
+        &evict->cost, settings->model, settings->gpu, settings->mfu, settings->cost_file, error);
 
     evict->setup.prefill =
         (struct kvr_prefill_cost){evict->cost.prefill_token_ms, evict->cost.prefill_pair_ms};

@@ -65,6 +65,8 @@ static const struct kvr_option tier_options[] = {
         KVR_COST_DEFAULT_MODEL, kvr_model_names},
     {0, "gpu", KVR_OPTION_TEXT, AT(gpu), "GPU", "a worker's GPUs, as h100 or 8xh100",
         KVR_COST_DEFAULT_GPU, kvr_gpu_names},
+    {0, "mfu", KVR_OPTION_REAL, AT(mfu), "SHARE",
+        "share of the GPU's peak that a prefill reaches; 0: the preset's", "0", NULL},
     {0, "cost", KVR_OPTION_TEXT, AT(cost_file), "FILE",
         "a cost file, as kvr-prefill --calibrate writes it", NULL, "<file>"},
     {0},

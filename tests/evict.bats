@@ -304,3 +304,16 @@ ROWS
     run kvr-evict --policy 'ttl(ttl=1s)' lines
     assert_equal "$(jq .cache.hit <<<"$output" | tr '\n' ' ')" '0 512 512 0 '
 }
+
+@test "--mfu is the share of the peak that the saved prefill would have reached" {
+    printf '%s\n' '{"input_length":1024,"hash_ids":[1,2]}' '{"input_length":1024,"hash_ids":[1,2]}' >two
+    saved() {
+        kvr-evict --json --mfu "$1" two | jq .saved_prefill_ms
+    }
+    run jq -n --argjson slow "$(saved 0.2)" --argjson fast "$(saved 0.4)" --argjson preset "$(saved 0)" \
+        '$preset > 0 and ($slow / $fast - 2 | fabs) < 1e-6'
+    assert_output true
+    run kvr-evict --mfu 2 two
+    assert_failure 2
+    assert_output "kvr-evict: mfu 2 is not in (0, 1]"
+}
