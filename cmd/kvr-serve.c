@@ -19,7 +19,7 @@ struct settings {
     struct kvr_capacity capacity;
     uint64_t block_size, seed, max_body, max_buffered, max_in_flight, max_connections, retries;
     double decision_ms, connect_ms, timeout_ms, client_ms, health_ms, scrape_ms, grace_ms;
-    double slo_ttft_ms, ttl_ms;
+    double slo_ttft_ms, ttl_ms, mfu;
     bool log_prompts, no_tokens, escape;
 };
 
@@ -109,9 +109,11 @@ static const struct kvr_option decision_options[] = {
     {0, "slo-ttft", KVR_OPTION_TIME_MS, AT(slo_ttft_ms), "TIME",
         "rejects (429) a request whose predicted time to first token is longer", NULL, NULL},
     {0, "model", KVR_OPTION_TEXT, AT(model), "MODEL", "of the cost model, see kvr-cost(5)",
-        KVR_COST_DEFAULT_MODEL, NULL},
+        KVR_COST_DEFAULT_MODEL, kvr_model_names},
     {0, "gpu", KVR_OPTION_TEXT, AT(gpu), "GPU", "a worker's GPUs, as h100 or 8xh100",
-        KVR_COST_DEFAULT_GPU, NULL},
+        KVR_COST_DEFAULT_GPU, kvr_gpu_names},
+    {0, "mfu", KVR_OPTION_REAL, AT(mfu), "SHARE",
+        "share of the GPU's peak that a prefill reaches; 0: the preset's", "0", NULL},
     {0, "cost", KVR_OPTION_TEXT, AT(cost_file), "FILE",
         "a cost file, as kvr-prefill --calibrate writes it", NULL, "<file>"},
     {0, "seed", KVR_OPTION_COUNT, AT(seed), "N", "for policies with chance", "1", NULL},
@@ -153,10 +155,8 @@ static enum kvr_status make_decider(const struct settings *settings, struct kvr_
             .image_tokens = 1},
     };
 
-    enum kvr_status status =
-        kvr_cost_preset(&options.desk.cost, settings->model, settings->gpu, 0, error);
-    if (status == KVR_OK && settings->cost_file)
-        status = kvr_cost_load(&options.desk.cost, settings->cost_file, error);
+    enum kvr_status status = kvr_cost_settle(&options.desk.cost, settings->model, settings->gpu,
+        settings->mfu, settings->cost_file, error);
     options.desk.match.kv_bytes_per_token = options.desk.cost.kv_bytes_per_token;
     options.desk.router.policy = settings->policy;
     options.desk.router.seed = settings->seed;
@@ -176,10 +176,26 @@ static enum kvr_status make_decider(const struct settings *settings, struct kvr_
     return status;
 }
 
-static enum kvr_status check(
-    const struct settings *settings, size_t operands, struct kvr_error *error)
+/* A URL, HOST:PORT or a PORT is no pipeline: who gives it wants to say where to listen. */
+static bool looks_like_address(const char *text)
 {
-    if (operands > 1)
+    const char *colon = strrchr(text, ':');
+    const char *port = colon ? colon + 1 : text;
+
+    if (strpbrk(text, " |;&<>\t\n"))
+        return false;
+    return strstr(text, "://") || (*port && !port[strspn(port, "0123456789")]);
+}
+
+static enum kvr_status check(const struct settings *settings, const char *const *operands,
+    size_t operand_count, struct kvr_error *error)
+{
+    if (operand_count == 1 && looks_like_address(operands[0]))
+        return kvr_error_set(error, KVR_BAD_USAGE,
+            "'%s' is no pipeline; --listen says where to listen, -w names workers", operands[0]);
+    if (operand_count == 1 && !operands[0][strspn(operands[0], " \t\n")])
+        return kvr_error_set(error, KVR_BAD_USAGE, "the pipeline is empty");
+    if (operand_count > 1)
         return kvr_error_set(
             error, KVR_BAD_USAGE, "one pipeline, in quotes: -- 'kvr-match | kvr-route'");
     if (!settings->block_size || settings->block_size > 1 << 20)
@@ -215,6 +231,9 @@ static enum kvr_status check_pipeline(const struct settings *settings, struct kv
         {"--ttl", settings->ttl_ms > 0},
         {"--escape", settings->escape},
         {"--slo-ttft", settings->slo_ttft_ms > 0},
+        {"--model", strcmp(settings->model, KVR_COST_DEFAULT_MODEL) != 0},
+        {"--gpu", strcmp(settings->gpu, KVR_COST_DEFAULT_GPU) != 0},
+        {"--mfu", settings->mfu != 0},
         {"--cost", settings->cost_file != NULL},
     };
 
@@ -269,7 +288,7 @@ int main(int argc, char **argv)
         return tool_end(&tool);
     }
     tool_catch(SIGHUP);
-    enum kvr_status status = check(&settings, tool.operand_count, &error);
+    enum kvr_status status = check(&settings, tool.operands, tool.operand_count, &error);
     if (status == KVR_OK && tool.operand_count)
         status = check_pipeline(&settings, &error);
     if (status == KVR_OK && !tool.operand_count)

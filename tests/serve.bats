@@ -479,6 +479,12 @@ END
     run curl -s -i -d "$CHAT" "http://127.0.0.1:$port/v1/chat/completions"
     assert_output --partial 'HTTP/1.1 429 '
     assert_output --partial 'Retry-After: '
+    # which time is predicted depends on the share of the GPU's peak
+    mock b
+    serve port -w "b=http://127.0.0.1:$b" --slo-ttft 1s --mfu 0.00001
+    assert_equal "$(curl -s -o /dev/null -w '%{http_code}' -d "$CHAT" "http://127.0.0.1:$port/v1/chat/completions")" 429
+    serve port -w "b=http://127.0.0.1:$b" --slo-ttft 1s
+    assert_equal "$(curl -s -o /dev/null -w '%{http_code}' -d "$CHAT" "http://127.0.0.1:$port/v1/chat/completions")" 200
     serve port -w "a=http://127.0.0.1:$a" --max-requests 1
     ask "$port" >/dev/null &
     asker=$!
@@ -649,13 +655,36 @@ events_of() {
 }
 
 @test "bad options and addresses" {
-    for bad in '-w a=http://127.0.0.1:1,a=http://127.0.0.1:2' '--policy random -- cat' '-t bytes -- cat' '--max-requests 0' '--listen x' '--listen :' '--listen 65537' '--listen 127.0.0.1:99999' '-w nothing://x' '-w ftp://x' '--policy nonsense' '--health-path x' '-- a b'; do
+    for bad in '-w a=http://127.0.0.1:1,a=http://127.0.0.1:2' '--policy random -- cat' '-t bytes -- cat' '--max-requests 0' '--listen x' '--listen :' '--listen 65537' '--listen 127.0.0.1:99999' '-w nothing://x' '-w ftp://x' '--policy nonsense' '--health-path x' '--mfu 2' '--mfu 0.5 -- cat' '--gpu h200 -- cat' '-- a b'; do
         # shellcheck disable=SC2086
         run kvr-serve $bad
         assert_failure 2
     done
     run kvr-serve -w ./missing
     assert_failure 3
+    for address in 19180 127.0.0.1:19180 http://127.0.0.1:8001 '[::1]:80' :80; do
+        run timeout 20 kvr-serve -l 0 -w http://127.0.0.1:1 "$address"
+        assert_failure 2
+        assert_output "kvr-serve: '$address' is no pipeline; --listen says where to listen, -w names workers"
+    done
+    run timeout 20 kvr-serve -l 0 -- ' '
+    assert_failure 2
+}
+
+@test "what cannot be run is told at the start, not started for ever" {
+    for events in nonsense w0=tcp://127.0.0.1 'w0=ipc://@' '--no-such-option' 'w0=tcp://127.0.0.1:1 --reorder x'; do
+        run timeout 20 kvr-serve -l 0 -t bytes -w w0=http://127.0.0.1:1 --events "$events"
+        assert_failure 2
+        assert_line --partial 'kvr-events: '
+        assert_line "kvr-serve: --events: kvr-events does not take this: $events"
+    done
+    run timeout 20 kvr-serve -l 0 -w w0=http://127.0.0.1:1 -- 'kvr-tokenize | kvr-nosuch'
+    assert_failure 2
+    assert_line 'kvr-serve: the pipeline cannot be run (exit status 127): kvr-tokenize | kvr-nosuch'
+    run timeout 20 kvr-serve -l 0 -w w0=http://127.0.0.1:1 -- 'kvr-tokenize | kvr-route --no-such-option'
+    assert_failure 2
+    assert_line --partial "there is no option '--no-such-option'"
+    assert_line --partial 'the pipeline cannot be run (exit status 2)'
     run kvr-serve --policy list
     assert_success
     assert_output --partial cost

@@ -26,9 +26,11 @@ static bool is_endpoint(const char *place)
 {
     static const char *const schemes[] = {"tcp://", "ipc://", "inproc://"};
 
-    for (size_t i = 0; i < sizeof schemes / sizeof *schemes; i++)
-        if (strncmp(place, schemes[i], strlen(schemes[i])) == 0 && place[strlen(schemes[i])])
-            return true;
+    for (size_t i = 0; i < sizeof schemes / sizeof *schemes; i++) {
+        size_t length = strlen(schemes[i]);
+        if (strncmp(place, schemes[i], length) == 0) /* @NAME is abstract, and @ alone no name */
+            return place[length + (place[length] == '@')];
+    }
     return false;
 }
 

@@ -26,6 +26,7 @@ enum {
     BEGINNING_MS = 5000, /* its start may take so long: vocabularies are loaded */
     REAP_MS = 50,
     LINGER_MS = 5,
+    ENDING_MS = 1000, /* between the end of its output and its own */
 };
 
 struct kvr_pipe {
@@ -38,6 +39,7 @@ struct kvr_pipe {
     size_t out_sent, in_scanned, back_sent;
     double begun_ms, pause_ms;
     bool heard;  /* a line, since a decision was late */
+    bool spoke;  /* a line ever came */
     bool urgent; /* something in out is not to wait */
     uint64_t restarts;
     struct kvr_command_place place;
@@ -79,6 +81,32 @@ static void stop(struct kvr_pipe *pipeline)
     }
 }
 
+/* The exit status by which it says that it cannot be run as it was told to; else 0. Looked at only
+ * where its first life ends without a line. Its other programs end with their
+ * input. */
+static int refusal(struct kvr_pipe *pipeline)
+{
+    const struct timespec pause = {0, 5000000};
+    double until_ms = kvr_clock_ms() + ENDING_MS;
+
+    if (!pipeline->options.refused || !pipeline->pid || pipeline->restarts || pipeline->spoke)
+        return 0;
+    kvr_reactor_close(pipeline->reactor, &pipeline->to);
+    for (;;) {
+        siginfo_t info = {0};
+        if (waitid(P_PID, (id_t)pipeline->pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0)
+            return 0;
+        if (info.si_pid) {
+            bool refuses = info.si_code == CLD_EXITED &&
+                           (info.si_status == 2 || info.si_status == 126 || info.si_status == 127);
+            return refuses ? info.si_status : 0;
+        }
+        if (kvr_clock_ms() >= until_ms)
+            return 0;
+        nanosleep(&pause, NULL);
+    }
+}
+
 static void end(struct kvr_pipe *pipeline, const char *why)
 {
     double lived_ms = kvr_clock_ms() - pipeline->begun_ms;
@@ -91,6 +119,19 @@ static void end(struct kvr_pipe *pipeline, const char *why)
     if (pipeline->pause_ms > LONGEST_PAUSE_MS)
         pipeline->pause_ms = LONGEST_PAUSE_MS;
     pipeline->options.ended(pipeline->options.context, why);
+}
+
+/* The same where it is the one that hung up. */
+static void end_by_itself(struct kvr_pipe *pipeline, const char *why)
+{
+    int refused = refusal(pipeline);
+
+    if (!refused) {
+        end(pipeline, why);
+        return;
+    }
+    stop(pipeline);
+    pipeline->options.refused(pipeline->options.context, refused);
 }
 
 /* ---- writing ---- */
@@ -124,7 +165,7 @@ static void to_ready(struct kvr_watch *watch, unsigned events)
     struct kvr_pipe *pipeline = (struct kvr_pipe *)((char *)watch - offsetof(struct kvr_pipe, to));
 
     if ((events & EPOLLERR) || !write_some(pipeline, watch, &pipeline->out, &pipeline->out_sent))
-        end(pipeline, "closed its input");
+        end_by_itself(pipeline, "closed its input");
 }
 
 static void loop_ready(struct kvr_watch *watch, unsigned events)
@@ -220,7 +261,7 @@ static bool take_lines(struct kvr_pipe *pipeline)
             break;
         size_t end_at = (size_t)(newline - in->data);
         pipeline->in_scanned = end_at + 1;
-        pipeline->heard = true;
+        pipeline->heard = pipeline->spoke = true;
         if (end_at > start && !pipeline->options.answered(
                                   pipeline->options.context, in->data + start, end_at - start))
             return false;
@@ -251,7 +292,7 @@ static void from_ready(struct kvr_watch *watch, unsigned events)
     if (got < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     if (got <= 0) {
-        end(pipeline, "has ended");
+        end_by_itself(pipeline, "has ended");
         return;
     }
     in->length += (size_t)got;

@@ -26,6 +26,9 @@ struct kvr_pipe_options {
     /* A line of its output that is no event; valid during the call. False: nonsense. */
     bool (*answered)(void *context, const char *text, size_t length);
     void (*ended)(void *context, const char *why);
+    /* Its first life ends without a line, and its status says that no other will be better: 2,
+     * bad options; 126 and 127, what cannot be run. It is not started again. NULL: it is. */
+    void (*refused)(void *context, int exit_status);
     void *context;
 };
 

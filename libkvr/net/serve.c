@@ -268,7 +268,9 @@ enum kvr_status kvr_serve_step(struct kvr_serve *serve, double most_ms, struct k
     if (!kvr_reactor_step(&serve->reactor, most_ms))
         return kvr_error_errno(error, KVR_IO, "cannot wait for events");
     flush_log(serve);
-    return KVR_OK;
+    if (serve->failure.status != KVR_OK && error)
+        *error = serve->failure;
+    return serve->failure.status;
 }
 
 void kvr_serve_reload(struct kvr_serve *serve)

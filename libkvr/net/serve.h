@@ -52,7 +52,9 @@ void kvr_serve_destroy(struct kvr_serve *serve);
 /* The port that it listens on. */
 unsigned kvr_serve_port(const struct kvr_serve *serve);
 
-/* Does what there is to do, waiting for at most most_ms. KVR_IO when epoll fails. */
+/* Does what there is to do, waiting for at most most_ms. KVR_IO when epoll fails;
+ * KVR_BAD_USAGE when the pipeline, or kvr-events, turns out at its start not to be runnable as it
+ * was given. */
 enum kvr_status kvr_serve_step(struct kvr_serve *serve, double most_ms, struct kvr_error *error);
 
 /* Reads the workers again and opens the log anew. */

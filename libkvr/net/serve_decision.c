@@ -152,12 +152,21 @@ static void ended(void *context, const char *why)
     kvr_u64_map_release(&waiting);
 }
 
+static void refused(void *context, int exit_status)
+{
+    struct kvr_serve *serve = context;
+
+    kvr_error_set(&serve->failure, KVR_BAD_USAGE, "the pipeline cannot be run (exit status %d): %s",
+        exit_status, serve->options.command);
+}
+
 enum kvr_status serve_begin_pipeline(struct kvr_serve *serve, struct kvr_error *error)
 {
     struct kvr_pipe_options options = {.command = serve->options.command,
         .begun = begun,
         .answered = answered,
         .ended = ended,
+        .refused = refused,
         .context = serve};
 
     return kvr_pipe_create(&serve->pipeline, &serve->reactor, &options, error);

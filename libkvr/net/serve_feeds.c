@@ -118,6 +118,18 @@ static void events_ended(void *context, const char *why)
     serve_say(context, true, "kvr-events %s; it is started again", why);
 }
 
+static void events_refused(void *context, int exit_status)
+{
+    struct kvr_serve *serve = context;
+
+    if (exit_status == 2)
+        kvr_error_set(&serve->failure, KVR_BAD_USAGE, "--events: kvr-events does not take this: %s",
+            serve->options.events);
+    else
+        kvr_error_set(&serve->failure, KVR_BAD_USAGE,
+            "--events: kvr-events cannot be run (exit status %d)", exit_status);
+}
+
 static enum kvr_status run_events(struct kvr_serve *serve, struct kvr_error *error)
 {
     struct kvr_buffer command = {0};
@@ -125,6 +137,7 @@ static enum kvr_status run_events(struct kvr_serve *serve, struct kvr_error *err
         .begun = events_begun,
         .answered = event_came,
         .ended = events_ended,
+        .refused = events_refused,
         .context = serve};
 
     kvr_buffer_append_text(&command, "exec kvr-events ");

@@ -117,6 +117,7 @@ struct kvr_serve {
         uint64_t state;
     } chance;
     struct kvr_gauges gauges;
+    struct kvr_error failure; /* what it cannot go on after, for kvr_serve_step() */
     struct kvr_pipe *pipeline;
     struct kvr_u64_map deciding; /* number → struct call *, for the pipeline */
     size_t late_count;           /* of them are late, see serve_decision.c */

@@ -18,7 +18,7 @@ enum kvr_status kvr_zmtp_read_endpoint(
     const char *at = endpoint + 6, *colon = strrchr(endpoint, ':');
 
     if (strncmp(endpoint, "ipc://", 6) == 0) {
-        if (!*at || strlen(at) >= sizeof((struct sockaddr_un *)0)->sun_path)
+        if (!at[*at == '@'] || strlen(at) >= sizeof((struct sockaddr_un *)0)->sun_path)
             return kvr_error_set(
                 error, KVR_BAD_USAGE, "'%s': no path, or too long a one", endpoint);
         c->host = strdup(at);

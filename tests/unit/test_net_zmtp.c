@@ -401,8 +401,8 @@ static void a_peer_that_floods(void **state)
 static void endpoints(void **state)
 {
     static const char *const bad[] = {"tcp://h", "tcp://:1", "tcp://h:", "tcp://h:0",
-        "tcp://h:65536", "tcp://h:1x", "tcp://h:+1", "ipc://", "http://h:1", "tcp:/h:1", "",
-        "tcp://[::1", "tcp://::1]:1"};
+        "tcp://h:65536", "tcp://h:1x", "tcp://h:+1", "ipc://", "ipc://@", "http://h:1", "tcp:/h:1",
+        "", "tcp://[::1", "tcp://::1]:1"};
     static const char *const no_ports[] = {"tcp://*:", "tcp://*:0", "tcp://*:65536",
         "tcp://*:99999", "tcp://*:1x", "tcp://*:99999999999999999999"};
     int descriptor;
