@@ -2,7 +2,7 @@
  * The prefix index inside another program: tokens to chained block ids, placements learned, the
  * longest reusable prefix found on each worker.
  *
- *     cc examples/embed.c $(pkg-config --cflags --libs kvr) -o embed && ./embed
+ *     cc examples/embed.c $(pkg-config --cflags --libs kvr) -o build/embed && build/embed
  */
 #include "cache/index.h"
 #include "token/hash.h"

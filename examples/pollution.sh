@@ -18,7 +18,7 @@
 set -euo pipefail
 # shellcheck source=examples/common
 . "$(dirname "$0")/common"
-picture=${1:-pollution.png}
+picture=${1:-$([ ! -d "$here/build" ] || echo "$here/build/")pollution.png}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 

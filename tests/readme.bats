@@ -18,6 +18,7 @@ teardown() {
     mkdir here
     cd here
     ln -s "$REPO/tests" tests
+    mkdir build
     awk -v out=block- '/^```sh$/ { inside = 1; file = out (++n + 10) ".sh"; print "set -euo pipefail" > file; next }
         /^```$/ { inside = 0 } inside { print > file }' "$REPO/README.md"
     blocks=(block-*.sh)
@@ -25,12 +26,15 @@ teardown() {
     for block in "${blocks[@]}"; do
         cat "$block"
         timeout 60 bash "$block" >"$block.out"
-        [ -s "$block.out" ] || [ -s simulated.jsonl ]
+        [ -s "$block.out" ] || [ -s build/simulated.jsonl ]
     done
+    # what they leave is where git does not look
+    run find . -mindepth 1 -maxdepth 1 ! -name 'block-*' ! -name tests ! -name build
+    assert_output ""
     grep -q '"candidates"' block-*.sh.out
     grep -q knee block-*.sh.out
-    [ "$(wc -l <simulated.jsonl)" -ge 1000 ]
-    [ -s report.html ] && [ -s kvr.prom ]
+    [ "$(wc -l <build/simulated.jsonl)" -ge 1000 ]
+    [ -s build/report.html ] && [ -s build/kvr.prom ]
     grep -q '^ok .* cached prefix' block-*.sh.out
 }
 
