@@ -8,6 +8,7 @@
 #include "token/annotate.h"
 #include "token/directory.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -167,8 +168,10 @@ static enum kvr_status read_options(
         return kvr_error_set(error, KVR_BAD_USAGE, "--chain: no chain '%s'", settings->chain);
     if (!settings->block_size)
         return kvr_error_set(error, KVR_BAD_USAGE, "-b: a block has one token or more");
-    if (settings->image_tokens > 1000000)
-        return kvr_error_set(error, KVR_BAD_USAGE, "--image-tokens: at most 1000000");
+    if (!settings->image_tokens || settings->image_tokens > 1000000)
+        return kvr_error_set(error, KVR_BAD_USAGE, "--image-tokens: 1 to 1000000");
+    if (settings->seed && strncmp(settings->chain, "vllm", 4) != 0)
+        return kvr_error_set(error, KVR_BAD_USAGE, "--seed is for the chains of vLLM");
     if (settings->threads < 1 || settings->threads > THREAD_LIMIT)
         return kvr_error_set(error, KVR_BAD_USAGE, "-j: 1 to %d", THREAD_LIMIT);
     struct kvr_chain_settings chain = {.seed = settings->seed};
@@ -284,20 +287,26 @@ static void run_pool(struct tool *tool, struct pool *pool)
     drain(tool);
 }
 
-/* A log whose prompts have another name passes as it is, and looks as if nothing could be reused.
- */
-static void warn_of_no_text(struct tool *tool, const struct pool *pool)
+/* A log whose prompts have another name passes as it is, and looks as if nothing could be reused;
+ * chats without a template look as if their tokens were the model's. */
+static void warn(struct tool *tool, const struct pool *pool)
 {
-    uint64_t all_tokenized = 0, all_without = 0, tokenized, without;
+    struct kvr_annotate_counts all = {0};
 
     for (size_t i = 0; i < pool->thread_count; i++) {
-        kvr_annotator_counts(pool->workers[i].annotator, &tokenized, &without);
-        all_tokenized += tokenized;
-        all_without += without;
+        struct kvr_annotate_counts counts = kvr_annotator_counts(pool->workers[i].annotator);
+        all.tokenized += counts.tokenized;
+        all.approximate += counts.approximate;
+        all.without_text += counts.without_text;
     }
-    if (!all_tokenized && all_without)
+    if (!all.tokenized && all.without_text)
         tool_warn(tool, "no line has a prompt, messages or token_ids: nothing was tokenized (--map "
                         "makes them of other members)");
+    if (all.approximate)
+        tool_warn(tool,
+            "messages of %" PRIu64 " of %" PRIu64 " lines were joined plainly: there is no chat "
+            "template beside the vocabulary (--template)",
+            all.approximate, all.tokenized);
 }
 
 static void release_pool(struct pool *pool)
@@ -341,7 +350,7 @@ static enum kvr_status run(struct tool *tool, const struct settings *settings,
             run_pool(tool, pool);
     }
     if (!status)
-        warn_of_no_text(tool, pool);
+        warn(tool, pool);
     if (pool)
         release_pool(pool);
     return status;

@@ -38,7 +38,7 @@ static const struct kvr_option common_options[] = {
     {0, "time-unit", KVR_OPTION_TEXT, offsetof(struct tool_settings, time_unit), "UNIT",
         "unit of the input's timestamps, which become milliseconds", "ms", "ms|s|us"},
     {'o', "output", KVR_OPTION_TEXT, offsetof(struct tool_settings, output), "FILE",
-        "writes to a file instead of standard output", NULL, "<file>"},
+        "writes to a file instead of standard output (-)", NULL, "<file>"},
     {0, "strict", KVR_OPTION_FLAG, offsetof(struct tool_settings, strict), NULL,
         "stops at the first bad line", NULL, NULL},
     {0, "keep-bad", KVR_OPTION_FLAG, offsetof(struct tool_settings, keep_bad), NULL,
@@ -287,6 +287,8 @@ int tool_begin_without_input(struct tool *tool, const struct kvr_program *progra
     handle(SIGINT, on_interrupt);
     handle(SIGTERM, on_interrupt);
     handle(SIGALRM, on_alarm);
+    if (tool->settings.output && strcmp(tool->settings.output, "-") == 0)
+        tool->settings.output = NULL;
     if (tool->settings.output) {
         if (open_output(tool, &error) != KVR_OK) {
             free(tool->operands);

@@ -233,6 +233,12 @@ requests() {
     each check
 }
 
+@test "-o - is standard output" {
+    run kvr-tokenize --count -o - <<<'{"prompt":"x"}'
+    assert_output '{"prompt":"x","input_length":1}'
+    [ ! -e - ]
+}
+
 @test "unreadable input is status 3 and the other files are read" {
     echo '{"id":1,"input_length":9,"prompt":"x"}' >a
     check() {

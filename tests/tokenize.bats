@@ -265,6 +265,69 @@ shared_vocabularies() {
     assert_output "kvr-tokenize: no vocabulary 'nothing_of_the_kind'; --list shows those that there are"
 }
 
+@test "a path that is no vocabulary says why, and so does a configuration" {
+    mkdir folder
+    mkfifo fifo
+    while IFS='|' read -r path message; do
+        run kvr-tokenize -t "$path" <<<'{"prompt":"x"}'
+        assert_failure 3
+        assert_output "kvr-tokenize: $message"
+    done <<'END'
+./missing.json|'./missing.json': No such file or directory
+missing/qwen3|'missing/qwen3': No such file or directory
+folder|'folder' is a folder without tokenizer.json or tekken.json
+./folder|'./folder' is a folder without tokenizer.json or tekken.json
+fifo|'fifo' is no regular file
+/dev/null|'/dev/null' is no regular file
+END
+    echo '{"chat_template":"x"}' >qwen.tokenizer_config.json
+    run kvr-tokenize -t qwen.tokenizer_config.json <<<'{"prompt":"x"}'
+    assert_failure 1
+    assert_output "kvr-tokenize: 'qwen.tokenizer_config.json' is a configuration; the vocabulary is in the tokenizer.json beside it"
+    run kvr-tokenize --template folder <<<'{"prompt":"x"}'
+    assert_failure 3
+    assert_output "kvr-tokenize: 'folder': Is a directory"
+    # a name that a line gives is looked up and says nothing about files
+    run kvr-tokenize --by-model auto --count <<<'{"model":"folder","prompt":"x"}'
+    assert_success
+}
+
+@test "prompts that are neither text nor token ids are bad lines" {
+    for prompt in 5 true '{"a":1}' '["a","b"]' '[1,"b"]' '[1.5]' '[-1]'; do
+        run --separate-stderr kvr-tokenize <<<'{"prompt":'"$prompt"'}'
+        assert_failure 1
+        assert_output ""
+        assert_equal "${stderr_lines[0]}" "kvr-tokenize: stdin:1: prompt is neither a text nor a list of token ids"
+    done
+    run --separate-stderr kvr-tokenize <<<'{"prompt":[4294967296]}'
+    assert_failure 1
+    run kvr-tokenize -q <<<'{"id":1,"prompt":null}'
+    assert_success
+    assert_output '{"id":1,"prompt":null}'
+}
+
+@test "chats without a template are told on standard error too, once" {
+    for threads in 1 2; do
+        run --separate-stderr kvr-tokenize -j $threads --count <<<'{"messages":[{"role":"user","content":"Hi"}]}
+{"prompt":"Hi"}
+{"messages":[{"role":"user","content":"Ho"}]}'
+        assert_success
+        assert_equal "$(jq -c .approximate <<<"$output" | tr '\n' ' ')" 'true null true '
+        assert_equal "$stderr" 'kvr-tokenize: messages of 2 of 3 lines were joined plainly: there is no chat template beside the vocabulary (--template)'
+    done
+    echo '{{ messages[0].content }}' >t.jinja
+    run --separate-stderr kvr-tokenize --template t.jinja --count <<<'{"messages":[{"role":"user","content":"Hi"}]}'
+    assert_equal "$stderr" ""
+}
+
+@test "options that would say nothing are refused" {
+    for bad in '--seed 0' '--chain sglang --seed 0' '--image-tokens 0' '--image-tokens 1000001'; do
+        # shellcheck disable=SC2086
+        run kvr-tokenize $bad <<<'{"prompt":"x"}'
+        assert_failure 2
+    done
+}
+
 @test "broken vocabularies are clear errors" {
     shared_vocabularies
     zcat "$SHARED/tokenizers/cl100k_base.tiktoken.gz" | head -n 5000 >short.tiktoken

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+static const char no_list[] = "token_ids is no list of token ids";
+
 #define ENCODER_LIMIT 16 /* models with an encoder of their own at a time */
 
 struct encoder_slot {
@@ -21,7 +23,7 @@ struct kvr_annotator {
     struct kvr_buffer names;     /* of media */
     struct encoder_slot encoders[ENCODER_LIMIT];
     uint64_t clock;
-    uint64_t tokenized, without_text; /* request lines */
+    struct kvr_annotate_counts counts;
     struct kvr_ids ids;
     struct kvr_chain_state chain;
     struct kvr_buffer text, scratch[4];
@@ -92,9 +94,9 @@ static enum kvr_status encoder_of(struct kvr_annotator *a, const struct kvr_chat
     return status;
 }
 
-/* Appends a line's token ids, which are below 2^32. */
+/* Appends a line's token ids, which are below 2^32. otherwise: what is said where it is no list. */
 static enum kvr_status read_ids(
-    struct kvr_annotator *a, struct kvr_value list, const char *name, struct kvr_error *error)
+    struct kvr_annotator *a, struct kvr_value list, const char *otherwise, struct kvr_error *error)
 {
     uint64_t *room =
         kvr_grow(a->numbers, &a->number_capacity, kvr_value_u64s_room(list), sizeof *a->numbers);
@@ -104,12 +106,12 @@ static enum kvr_status read_ids(
     a->numbers = room;
     ptrdiff_t count = kvr_value_u64s(list, a->numbers);
     if (count < 0)
-        return kvr_error_set(error, KVR_BAD_INPUT, "%s is no list of token ids", name);
+        return kvr_error_set(error, KVR_BAD_INPUT, "%s", otherwise);
     if (!kvr_ids_reserve(&a->ids, (size_t)count))
         return kvr_error_memory(error);
     for (ptrdiff_t i = 0; i < count; i++) {
         if (a->numbers[i] > UINT32_MAX)
-            return kvr_error_set(error, KVR_BAD_INPUT, "%s has an id above 2^32", name);
+            return kvr_error_set(error, KVR_BAD_INPUT, "a token id is 2^32 or more");
         kvr_ids_push(&a->ids, (uint32_t)a->numbers[i]);
     }
     return KVR_OK;
@@ -281,7 +283,7 @@ static enum kvr_status read_content(struct kvr_annotator *a, const struct kvr_ch
 
     *found = true;
     if (ids.type > KVR_NULL)
-        return read_ids(a, ids, "token_ids", error);
+        return read_ids(a, ids, no_list, error);
     enum kvr_status status = encoder_of(a, model, &encoder, error);
     if (status)
         return status;
@@ -296,10 +298,12 @@ static enum kvr_status read_content(struct kvr_annotator *a, const struct kvr_ch
         return status;
     }
     if (prompt.type == KVR_ARRAY)
-        return read_ids(a, prompt, "prompt", error);
+        return read_ids(a, prompt, "prompt is neither a text nor a list of token ids", error);
     *found = prompt.type == KVR_STRING;
     if (!*found)
-        return KVR_OK;
+        return prompt.type <= KVR_NULL ? KVR_OK
+                                       : kvr_error_set(error, KVR_BAD_INPUT,
+                                             "prompt is neither a text nor a list of token ids");
     if (!kvr_value_text(prompt, &a->scratch[0], &text))
         return kvr_error_memory(error);
     return encode_prompt(a, model, encoder, text, error);
@@ -373,8 +377,7 @@ static enum kvr_status decode_line(struct kvr_annotator *a, const struct kvr_cha
     const struct kvr_line *line, struct kvr_buffer *out, struct kvr_error *error)
 {
     static const enum kvr_name dropped[] = {KVR_NAME_PROMPT};
-    enum kvr_status status =
-        read_ids(a, kvr_line_get(line, KVR_NAME_TOKEN_IDS), "token_ids", error);
+    enum kvr_status status = read_ids(a, kvr_line_get(line, KVR_NAME_TOKEN_IDS), no_list, error);
 
     if (!status)
         status = kvr_decode(model->tokenizer, a->ids.data, a->ids.count, false, &a->text, error);
@@ -466,15 +469,14 @@ enum kvr_status kvr_annotate(struct kvr_annotator *a, const struct kvr_line *lin
     if (status)
         out->length = before;
     else if (found)
-        a->tokenized++;
+        a->counts.tokenized++;
     else if (kvr_line_get(line, KVR_NAME_HASH_IDS).type <= KVR_NULL)
-        a->without_text++;
+        a->counts.without_text++;
+    a->counts.approximate += !status && plain;
     return status;
 }
 
-void kvr_annotator_counts(
-    const struct kvr_annotator *annotator, uint64_t *tokenized, uint64_t *without_text)
+struct kvr_annotate_counts kvr_annotator_counts(const struct kvr_annotator *annotator)
 {
-    *tokenized = annotator->tokenized;
-    *without_text = annotator->without_text;
+    return annotator->counts;
 }

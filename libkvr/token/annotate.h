@@ -42,9 +42,13 @@ void kvr_annotator_destroy(struct kvr_annotator *annotator);
 enum kvr_status kvr_annotate(struct kvr_annotator *annotator, const struct kvr_line *line,
     struct kvr_buffer *out, struct kvr_error *error);
 
-/* Request lines so far that had something to tokenize, and those that had neither that nor
- * hash_ids. */
-void kvr_annotator_counts(
-    const struct kvr_annotator *annotator, uint64_t *tokenized, uint64_t *without_text);
+/* Request lines so far. */
+struct kvr_annotate_counts {
+    uint64_t tokenized;    /* that had something to tokenize */
+    uint64_t approximate;  /* of these, messages joined for want of a template */
+    uint64_t without_text; /* that had neither that nor hash_ids */
+};
+
+struct kvr_annotate_counts kvr_annotator_counts(const struct kvr_annotator *annotator);
 
 #endif

@@ -33,8 +33,12 @@ static enum kvr_status read_file(const char *path, struct kvr_buffer *out, struc
             status = kvr_error_set(
                 error, KVR_BAD_INPUT, "'%s': more than %d bytes", path, FILE_BYTES_LIMIT);
     } while (got > 0 && !status);
-    if (got < 0 && !status)
-        status = kvr_error_set(error, KVR_IO, "'%s': unreadable", path);
+    if (got < 0 && !status) {
+        int number;
+        gzerror(file, &number);
+        status = number == Z_ERRNO ? kvr_error_errno(error, KVR_IO, "'%s'", path)
+                                   : kvr_error_set(error, KVR_IO, "'%s': damaged gzip data", path);
+    }
     if (gzclose(file) != Z_OK && !status)
         status = kvr_error_set(error, KVR_IO, "'%s': cut short", path);
     return status;

@@ -119,6 +119,23 @@ static bool is_safe(const char *name)
     return true;
 }
 
+/* Why a path, or what stands in this folder under that name, is no vocabulary; KVR_OK where the
+ * name is none of both. */
+static enum kvr_status explain_path(const char *name, struct kvr_error *error)
+{
+    struct stat info;
+    char shown[200];
+    bool there = stat(name, &info) == 0;
+
+    kvr_printable(shown, sizeof shown, name, strlen(name));
+    if (!there && strchr(name, '/'))
+        return kvr_error_errno(error, KVR_IO, "'%s'", shown);
+    if (there && S_ISDIR(info.st_mode))
+        return kvr_error_set(
+            error, KVR_IO, "'%s' is a folder without tokenizer.json or tekken.json", shown);
+    return there ? kvr_error_set(error, KVR_IO, "'%s' is no regular file", shown) : KVR_OK;
+}
+
 enum kvr_status kvr_directory_find(
     const char *name, bool trusted, struct kvr_buffer *path, struct kvr_error *error)
 {
@@ -135,6 +152,8 @@ enum kvr_status kvr_directory_find(
         return KVR_OK;
     if (path->failed)
         return kvr_error_memory(error);
+    if (trusted && explain_path(name, error) != KVR_OK)
+        return KVR_IO;
     return kvr_error_set(error, KVR_IO, "no vocabulary '%s'; --list shows those that there are",
         kvr_printable(shown, sizeof shown, name, strlen(name)));
 }

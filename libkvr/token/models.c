@@ -101,6 +101,10 @@ static enum kvr_status load_model(struct kvr_chat_model **out, const char *name,
         status = kvr_directory_find(name, trusted, &path, error);
     if (!status)
         status = kvr_tokenizer_load(&model->tokenizer, path.data, cache_directory, error);
+    if (status == KVR_BAD_INPUT && strstr(path.data, "tokenizer_config.json"))
+        kvr_error_set(error, KVR_BAD_INPUT,
+            "'%s' is a configuration; the vocabulary is in the tokenizer.json beside it",
+            path.data);
     if (!status) {
         model->bos_id = KVR_NO_TOKEN;
         find_image_token(model);
