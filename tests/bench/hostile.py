@@ -105,6 +105,7 @@ SENTENCEPIECE = {
     "sp": ([{"type": "Prepend", "prepend": MARK}, {"type": "Replace", "pattern": {"String": " "}, "content": MARK}], None),
     "sp metaspace": ([], {"type": "Metaspace", "replacement": MARK, "prepend_scheme": "first", "split": False}),
     "sp metaspace split": ([], {"type": "Metaspace", "replacement": MARK, "prepend_scheme": "always", "split": True}),
+    "sp irregular": ([{"type": "Prepend", "prepend": MARK}, {"type": "Replace", "pattern": {"String": " "}, "content": MARK}], None),
     "sp gemma": ([{"type": "Replace", "pattern": {"String": " "}, "content": MARK}],
                  {"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious", "invert": False}),
 }
@@ -232,26 +233,22 @@ def byte_level(count=3000):
     return {"type": "BPE", "vocab": vocabulary, "merges": merges}
 
 
-def sentence_piece(count=3000):
-    known = ranks(count)
+def sentence_piece(count=3000, irregular=False):
+    """As transformers converts such a model: a merge for each way to split a token into two, in order of
+    the tokens. Irregular: runs of lower blocks and of dots merge last of all, after what holds them."""
     vocabulary = {"<unk>": 0, **{f"<0x{b:02X}>": b + 1 for b in range(256)}}
-    merges = []
-    for token in known:
-        try:
-            text = token.decode().replace(" ", MARK)
-        except UnicodeDecodeError:
-            continue
-        if text.isprintable() and text not in vocabulary:
-            vocabulary[text] = len(vocabulary)
-            if len(text) > 1:
-                pair = [p.decode(errors="ignore").replace(" ", MARK) for p in parts(token, known)]
-                if "".join(pair) == text and all(p in vocabulary for p in pair):
-                    merges.append(pair)
+    for token in ranks(count):
+        text = token.decode(errors="ignore").replace(" ", MARK)
+        if len(text.encode()) >= len(token) and text.isprintable():
+            vocabulary.setdefault(text, len(vocabulary))
     for letter in map(chr, [*range(0xe0, 0x180), *range(0x410, 0x450), *range(0x4e00, 0x5000)]):
         vocabulary.setdefault(letter, len(vocabulary))
-    for i in range(1, 5):  # runs of spaces, as in such files
-        vocabulary.setdefault(MARK * 2 ** i, len(vocabulary))
-        merges.append([MARK * 2 ** (i - 1)] * 2)
+    for i in range(2, 17):
+        vocabulary.setdefault(MARK * i, len(vocabulary))
+    merges = [[text[:i], text[i:]] for text in vocabulary if not text.startswith("<") for i in range(1, len(text))
+              if text[:i] in vocabulary and text[i:] in vocabulary]
+    if irregular:
+        merges.sort(key=lambda pair: pair[0] + pair[1] in (MARK * 2, "..", "th"))
     return {"type": "BPE", "vocab": vocabulary, "merges": merges, "byte_fallback": True, "fuse_unk": True, "unk_token": "<unk>"}
 
 
@@ -279,7 +276,7 @@ def write(folder):
     fuse = {"type": "Sequence", "decoders": [{"type": "Replace", "pattern": {"String": MARK}, "content": " "},
                                              {"type": "ByteFallback"}, {"type": "Fuse"}]}
     for name, (normal, pre) in SENTENCEPIECE.items():
-        keep(name, sp, normal, pre, fuse)
+        keep(name, sentence_piece(irregular=True) if name == "sp irregular" else sp, normal, pre, fuse)
     return files
 
 

@@ -6,6 +6,7 @@
 #include "base/random.h"
 #include "tests/unit/unit.h"
 #include "token/bpe.h"
+#include "token/merge_queue.h"
 #include "token/vocabulary_source.h"
 
 #include <stdio.h>
@@ -136,7 +137,7 @@ static size_t reference(const struct kvr_source *source, const char *text, uint3
 static void compare(const struct built *built, struct kvr_bpe_scratch *scratch, const char *text)
 {
     struct kvr_ids ids = {0};
-    uint32_t wanted[256];
+    static uint32_t wanted[5000];
     size_t count = reference(&built->source, text, wanted);
 
     bool irregular = built->vocabulary.header->special_flags & KVR_VOCABULARY_IRREGULAR;
@@ -191,6 +192,67 @@ static void check(bool ranked, bool wild)
         assert_true(irregular > 50);
     else if (!ranked)
         assert_int_equal(irregular, 0);
+}
+
+/* Long pieces are merged with a list for each order. */
+static void long_pieces(void **state)
+{
+    struct kvr_random random = {.state = 5};
+    struct kvr_bpe_scratch scratch = {0};
+    static char text[4500];
+
+    (void)state;
+    for (int round = 0; round < 4; round++) {
+        struct built built;
+        build(&built, &random, false, true);
+        for (size_t k = 0; k + 1 < sizeof text; k++)
+            text[k] = round < 2 || !k || !kvr_random_below(&random, 12)
+                          ? (char)('a' + kvr_random_below(&random, LETTERS))
+                          : text[k - 1];
+        compare(&built, &scratch, text);
+        release(&built);
+    }
+    kvr_bpe_scratch_release(&scratch);
+}
+
+struct pair {
+    uint32_t order, place;
+};
+
+static void the_queue_gives_the_lowest_order_and_the_leftmost(void **state)
+{
+    struct kvr_random random = {.state = 6};
+    static struct pair pairs[3000];
+
+    (void)state;
+    for (int round = 0; round < 20; round++) {
+        struct kvr_merge_queue queue = {0};
+        uint64_t orders = 1 + kvr_random_below(&random, 40);
+        uint32_t order, place;
+        size_t count = 0;
+        for (int i = 0; i < 3000; i++) {
+            if (kvr_random_below(&random, 3)) {
+                uint64_t from = round % 2 ? (uint64_t)i : 0; /* from left to right, or anyhow */
+                pairs[count] = (struct pair){(uint32_t)kvr_random_below(&random, orders),
+                    (uint32_t)(from + kvr_random_below(&random, 50))};
+                kvr_merge_queue_push(&queue, pairs[count].order, pairs[count].place);
+                count++;
+                continue;
+            }
+            size_t first = 0;
+            for (size_t k = 1; k < count; k++)
+                if (pairs[k].order < pairs[first].order ||
+                    (pairs[k].order == pairs[first].order && pairs[k].place < pairs[first].place))
+                    first = k;
+            assert_int_equal(kvr_merge_queue_pop(&queue, &order, &place), count > 0);
+            if (!count)
+                continue;
+            assert_int_equal(order, pairs[first].order);
+            assert_int_equal(place, pairs[first].place);
+            pairs[first] = pairs[--count];
+        }
+        kvr_merge_queue_release(&queue);
+    }
 }
 
 static void orderly_merges(void **state)
@@ -262,6 +324,8 @@ static void unknown_symbols_are_bytes_or_unknown_or_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(long_pieces),
+        cmocka_unit_test(the_queue_gives_the_lowest_order_and_the_leftmost),
         cmocka_unit_test(orderly_merges),
         cmocka_unit_test(contradicting_merges),
         cmocka_unit_test(orderly_ranks),
