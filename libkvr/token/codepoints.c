@@ -121,10 +121,8 @@ bool kvr_codepoints_add_property(struct kvr_codepoints *set, const char *name)
             return true;
         }
     }
-    for (size_t i = 0; i < kvr_unicode_script_count; i++) {
-        const struct kvr_unicode_script *script = &kvr_unicode_scripts[i];
-        if (strcmp(script->name, name) != 0)
-            continue;
+    const struct kvr_unicode_script *script = kvr_script_find(name);
+    if (script) {
         for (size_t k = script->first; k < script->last; k++)
             kvr_codepoints_add_range(
                 set, kvr_unicode_script_ranges[k].first, kvr_unicode_script_ranges[k].last);
@@ -136,23 +134,26 @@ bool kvr_codepoints_add_property(struct kvr_codepoints *set, const char *name)
     return true;
 }
 
-bool kvr_script_has(const char *name, uint32_t character)
+const struct kvr_unicode_script *kvr_script_find(const char *name)
 {
-    for (size_t i = 0; i < kvr_unicode_script_count; i++) {
-        const struct kvr_unicode_script *script = &kvr_unicode_scripts[i];
-        size_t low = script->first, high = script->last;
-        if (strcmp(script->name, name) != 0)
-            continue;
-        while (low < high) {
-            size_t middle = (low + high) / 2;
-            if (character > kvr_unicode_script_ranges[middle].last)
-                low = middle + 1;
-            else
-                high = middle;
-        }
-        return low < script->last && kvr_unicode_script_ranges[low].first <= character;
+    for (size_t i = 0; i < kvr_unicode_script_count; i++)
+        if (strcmp(kvr_unicode_scripts[i].name, name) == 0)
+            return &kvr_unicode_scripts[i];
+    return NULL;
+}
+
+bool kvr_script_has(const struct kvr_unicode_script *script, uint32_t character)
+{
+    size_t low = script->first, high = script->last;
+
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        if (character > kvr_unicode_script_ranges[middle].last)
+            low = middle + 1;
+        else
+            high = middle;
     }
-    return false;
+    return low < script->last && kvr_unicode_script_ranges[low].first <= character;
 }
 
 /* All have letters, marks, decimal and letter numbers, connectors, and the letters in circles and

@@ -6,6 +6,7 @@
 #define KVR_TOKEN_CODEPOINTS_H
 
 #include "base/buffer.h"
+#include "token/unicode_tables.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -31,8 +32,10 @@ void kvr_codepoints_add_categories(struct kvr_codepoints *set, uint32_t categori
  * these, whose tables are of other versions of Unicode. False: not known. */
 bool kvr_codepoints_add_property(struct kvr_codepoints *set, const char *name);
 
-/* Whether a character is of a script, or of a Tokenizers_ name; false for names not known. */
-bool kvr_script_has(const char *name, uint32_t character);
+/* A script, or a Tokenizers_ name; NULL where the name is not known. */
+const struct kvr_unicode_script *kvr_script_find(const char *name);
+
+bool kvr_script_has(const struct kvr_unicode_script *script, uint32_t character);
 
 /* Word characters: as Oniguruma's \w in tokenizer.json files has them outside of classes, as it has
  * them in classes, or as Rust's regex. */

@@ -85,6 +85,13 @@ bool kvr_pattern_has_program(const struct kvr_pattern *pattern)
     return pattern->program != NULL;
 }
 
+const uint64_t *kvr_pattern_starts(const struct kvr_pattern *pattern)
+{
+    const struct kvr_pattern_program *program = pattern->program;
+
+    return program && program->start != KVR_NO_MAP ? program->maps[program->start] : NULL;
+}
+
 void kvr_search_text(
     struct kvr_search *search, const struct kvr_pattern *pattern, const char *text, size_t length)
 {

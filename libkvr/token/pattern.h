@@ -29,6 +29,10 @@ void kvr_pattern_release(struct kvr_pattern *pattern);
 /* Whether the walker can run it (for tests). */
 bool kvr_pattern_has_program(const struct kvr_pattern *pattern);
 
+/* A map for kvr_byte_in() of the bytes that matches start with; NULL where one may be empty, or
+ * nothing is known. */
+const uint64_t *kvr_pattern_starts(const struct kvr_pattern *pattern);
+
 /* A search of one text, from match to match. All zero bytes is ready for kvr_search_text(); what it
  * allocates is kept for the next text, until release. */
 struct kvr_search {

@@ -3,11 +3,8 @@
  */
 #include "token/pattern_program.h"
 #include "base/grow.h"
-#include "token/codepoints.h"
 #include "token/unicode.h"
 
-#define PCRE2_CODE_UNIT_WIDTH 8
-#include <pcre2.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -49,12 +46,7 @@ struct parser {
     bool caseless, dot_all;
     struct node *nodes;
     size_t node_count, node_capacity;
-    /* what each set was written as, to know it again */
-    struct source {
-        const char *text;
-        size_t length;
-        bool caseless, dot_all;
-    } * sources;
+    struct kvr_pattern_set_source *sources; /* of each set, to know it again */
     size_t source_capacity, set_capacity, map_capacity, step_capacity;
     struct kvr_pattern_program *program;
     enum kvr_status status;
@@ -102,144 +94,18 @@ static bool accept(struct parser *in, const char *what)
     return true;
 }
 
-/* Bytes beyond ASCII that characters from first to last start with. */
-static void add_leads(struct kvr_pattern_set *set, uint32_t first, uint32_t last)
-{
-    uint8_t from[4], to[4];
-
-    kvr_utf8_encode(first < 0x80 ? 0x80 : first, from);
-    kvr_utf8_encode(last, to);
-    for (unsigned byte = from[0]; byte <= to[0]; byte++)
-        set->leads[byte / 64] |= UINT64_C(1) << byte % 64;
-}
-
-/* Packs a set of code points. */
-static bool pack(struct kvr_pattern_set *set, const struct kvr_codepoints *points)
-{
-    size_t capacity = 2;
-
-    set->bits = calloc(capacity, sizeof *set->bits);
-    if (!set->bits)
-        return false;
-    memset(set->bits[1], 0xff, sizeof *set->bits);
-    set->bit_count = 2;
-    memcpy(set->ascii, points->words, sizeof set->ascii);
-    for (size_t block = 0; block < 0x1100; block++) {
-        const uint64_t *words = &points->words[block * 4];
-        uint32_t same = 0;
-        while (same < set->bit_count && memcmp(set->bits[same], words, sizeof *set->bits) != 0)
-            same = same == 1 && set->bit_count > 2 ? set->bit_count - 1 : same + 1;
-        if (same == set->bit_count) {
-            void *grown = kvr_grow(set->bits, &capacity, same + 1, sizeof *set->bits);
-            if (!grown)
-                return false;
-            set->bits = grown;
-            memcpy(set->bits[same], words, sizeof *set->bits);
-            set->bit_count++;
-        }
-        set->block[block] = (uint16_t)same;
-        if (same)
-            add_leads(set, (uint32_t)block * 256, (uint32_t)block * 256 + 255);
-    }
-    memcpy(set->leads, set->ascii, sizeof set->ascii);
-    if (set->bits[set->block[0xff]][3] >> 61 & 1) /* U+FFFD: so do malformed bytes read */
-        memset(set->leads + 2, 0xff, 2 * sizeof *set->leads);
-    return true;
-}
-
-/* \x{..}; false: something else stands here. */
-static bool read_escape(const char **at, const char *end, uint32_t *character)
-{
-    if (end - *at < 4 || memcmp(*at, "\\x{", 3) != 0)
-        return false;
-    *character = (uint32_t)strtoul(*at + 3, NULL, 16);
-    *at = memchr(*at, '}', (size_t)(end - *at));
-    return *at && (*at)++ && *character < 0x110000;
-}
-
-/* The members of what stands in `source`: [..], an escape, a character, or a dot. */
-static bool read_points(struct kvr_codepoints *points, const struct source *source)
-{
-    const char *at = source->text, *end = at + source->length;
-    uint32_t first, last;
-    unsigned size;
-
-    if (*at == '.' || *at == '[') {
-        bool inverted = *at == '.' || (source->length > 1 && at[1] == '^');
-        if (*at == '.' && !source->dot_all)
-            kvr_codepoints_add_range(points, '\n', '\n');
-        for (at += *at == '.' ? 1 : 1 + inverted; at < end && *at != ']';) {
-            if (!read_escape(&at, end, &first))
-                return false;
-            last = first;
-            if (at < end && *at == '-' && (at++, !read_escape(&at, end, &last)))
-                return false;
-            kvr_codepoints_add_range(points, first, last);
-        }
-        if (inverted)
-            kvr_codepoints_invert(points);
-        return true;
-    }
-    if (*at == '\\'
-            ? !read_escape(&at, end, &first)
-            : (first = kvr_utf8_decode((const uint8_t *)at, (const uint8_t *)end, &size), false))
-        return false;
-    kvr_codepoints_add_range(points, first, first);
-    return true;
-}
-
-static bool matches(const pcre2_code *code, pcre2_match_data *data, uint32_t character)
-{
-    uint8_t bytes[4];
-
-    return pcre2_match(code, bytes, kvr_utf8_encode(character, bytes), 0, PCRE2_NO_UTF_CHECK, data,
-               NULL) >= 0;
-}
-
-/* Under (?i) PCRE2 says which characters are the same: at once for ASCII, later for the others. Of
- * a set of ASCII alone these can only be two, the long s and the sign of Kelvin. */
-static bool ask_caseless(
-    struct kvr_pattern_set *set, struct kvr_codepoints *points, const struct source *source)
-{
-    int number;
-    PCRE2_SIZE offset;
-    pcre2_code *code = pcre2_compile((PCRE2_SPTR)source->text, source->length,
-        PCRE2_UTF | PCRE2_CASELESS | PCRE2_ANCHORED | (source->dot_all ? PCRE2_DOTALL : 0), &number,
-        &offset, NULL);
-    pcre2_match_data *data = pcre2_match_data_create(1, NULL);
-    bool ascii = true, ok = code && data;
-
-    for (size_t i = 2; i < sizeof points->words / sizeof *points->words; i++)
-        ascii = ascii && !points->words[i];
-    points->words[0] = points->words[1] = 0;
-    for (uint32_t c = 0; c < 128 && ok; c++)
-        if (matches(code, data, c))
-            kvr_codepoints_add_range(points, c, c);
-    for (uint32_t c = 0x17f; c <= 0x212a && ok && ascii; c += 0x212a - 0x17f)
-        if (matches(code, data, c))
-            kvr_codepoints_add_range(points, c, c);
-    ok = ok && pack(set, points);
-    if (ok && !ascii) {
-        set->caseless = code;
-        memset(set->leads + 2, 0xff, 2 * sizeof *set->leads);
-    } else {
-        pcre2_code_free(code);
-    }
-    pcre2_match_data_free(data);
-    return ok;
-}
-
 /* The set that stands in text[start, at), one character of it. */
 static uint32_t add_set(struct parser *in, size_t start)
 {
     struct kvr_pattern_program *program = in->program;
-    struct source source = {in->text + start, in->at - start, in->caseless, in->dot_all};
+    struct kvr_pattern_set_source source = {
+        in->text + start, in->at - start, in->caseless, in->dot_all};
     size_t number = 0;
 
     if (in->status)
         return 0;
     for (; number < program->set_count; number++) {
-        const struct source *known = &in->sources[number];
+        const struct kvr_pattern_set_source *known = &in->sources[number];
         if (known->length == source.length && known->caseless == source.caseless &&
             known->dot_all == source.dot_all &&
             memcmp(known->text, source.text, source.length) == 0)
@@ -254,20 +120,13 @@ static uint32_t add_set(struct parser *in, size_t start)
         kvr_grow(program->sets, &in->set_capacity, number + 1, sizeof(struct kvr_pattern_set *));
     if (sets)
         program->sets = sets;
-    struct kvr_pattern_set *set = sources && sets ? calloc(1, sizeof *set) : NULL;
-    struct kvr_codepoints *points = kvr_codepoints_new();
-    if (!set || !points) {
-        free(set);
-        free(points);
+    if (!sources || !sets)
         return give_up(in, KVR_NO_MEMORY);
-    }
+    enum kvr_status status = kvr_pattern_set_create(&program->sets[number], &source);
+    if (status)
+        return give_up(in, status);
     in->sources[number] = source;
-    program->sets[program->set_count++] = set;
-    if (!read_points(points, &source))
-        give_up(in, KVR_UNSUPPORTED);
-    else if (!(source.caseless ? ask_caseless(set, points, &source) : pack(set, points)))
-        give_up(in, KVR_NO_MEMORY);
-    free(points);
+    program->set_count++;
     return add_node(in, (struct node){.kind = SET, .set = (uint16_t)number});
 }
 
@@ -751,11 +610,8 @@ void kvr_pattern_program_destroy(struct kvr_pattern_program *program)
 {
     if (!program)
         return;
-    for (size_t i = 0; i < program->set_count; i++) {
-        pcre2_code_free(program->sets[i]->caseless);
-        free(program->sets[i]->bits);
-        free(program->sets[i]);
-    }
+    for (size_t i = 0; i < program->set_count; i++)
+        kvr_pattern_set_destroy(program->sets[i]);
     free(program->sets);
     free(program->maps);
     free(program->steps);

@@ -10,20 +10,11 @@
 #define KVR_TOKEN_PATTERN_PROGRAM_H
 
 #include "base/error.h"
+#include "token/pattern_set.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-/* A set of characters in two levels: blocks of 256 of them, equal ones shared. */
-struct kvr_pattern_set {
-    uint64_t ascii[2];
-    uint64_t leads[4];      /* the bytes that a member may start with */
-    uint16_t block[0x1100]; /* into bits; 0: no member, 1: all are */
-    uint64_t (*bits)[4];
-    uint32_t bit_count;
-    void *caseless; /* under (?i): a pcre2_code, asked for each character beyond ASCII */
-};
 
 enum kvr_pattern_operation {
     KVR_OP_MATCH,
@@ -61,11 +52,6 @@ struct kvr_pattern_program {
     size_t map_count;
     uint16_t start; /* the map of a match's first byte, or KVR_NO_MAP */
 };
-
-static inline bool kvr_byte_in(const uint64_t map[4], uint8_t byte)
-{
-    return map[byte / 64] >> byte % 64 & 1;
-}
 
 /* KVR_UNSUPPORTED where the expression has no program (error may be NULL). `expression` is one that
  * PCRE2 has compiled. */

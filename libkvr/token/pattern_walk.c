@@ -61,13 +61,13 @@ static void forget(struct kvr_walk *walk)
 void kvr_walk_begin(struct kvr_walk *walk, const struct kvr_pattern_program *program,
     const uint8_t *text, size_t length)
 {
-    forget(walk);
     if (walk->program != program) {
         free(walk->runs);
         walk->runs = NULL;
-    } else if (walk->runs) {
+    } else if (walk->runs && walk->steps) {
         memset(walk->runs, 0, program->run_count * sizeof *walk->runs);
     }
+    forget(walk);
     walk->program = program;
     walk->text = text;
     walk->length = length;
@@ -427,8 +427,6 @@ enum kvr_status kvr_walk_find(
     unsigned size;
 
     *found = false;
-    if (!prepare(walk))
-        return KVR_NO_MEMORY;
     const uint64_t *start_map =
         walk->program->start == KVR_NO_MAP ? NULL : walk->program->maps[walk->program->start];
     for (size_t at = from; at <= walk->length; at += size) {
@@ -436,6 +434,8 @@ enum kvr_status kvr_walk_find(
         size = 1;
         if (start_map && (at == walk->length || !kvr_byte_in(start_map, walk->text[at])))
             continue;
+        if (!walk->block_count && !prepare(walk))
+            return KVR_NO_MEMORY;
         enum outcome outcome = walk_from(walk, 0, at, false, stop);
         if (outcome == BROKEN)
             return walk->status;

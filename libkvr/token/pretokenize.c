@@ -117,11 +117,12 @@ static enum kvr_status replace_all(const struct kvr_tokenizer *t,
 static void strip_marks(const struct kvr_buffer *in, struct kvr_buffer *out)
 {
     const uint8_t *p = (const uint8_t *)in->data, *end = p + in->length;
+    const struct kvr_unicode_script *marks = kvr_script_find("Tokenizers_Mark");
     unsigned size;
 
     for (; p < end; p += size) {
         uint32_t character = kvr_utf8_decode(p, end, &size);
-        if (character < 0x300 || !kvr_script_has("Tokenizers_Mark", character))
+        if (character < 0x300 || !kvr_script_has(marks, character))
             kvr_buffer_append(out, p, size);
     }
 }
@@ -346,6 +347,39 @@ static enum kvr_status pretokenize_piece(const struct kvr_tokenizer *t,
     }
 }
 
+/* The bytes that a split's matches start with; NULL: every piece has to be searched. */
+static const uint64_t *starts_of(
+    const struct kvr_tokenizer *t, const struct kvr_vocabulary_step *step)
+{
+    bool inverted = step->b & 1;
+
+    return step->kind == KVR_PRETOKENIZE_SPLIT && !inverted && kvr_step_pattern(t, step)
+               ? kvr_pattern_starts(kvr_step_pattern(t, step))
+               : NULL;
+}
+
+/* Passes pieces on as they are, from the one at `start` to the first that may hold a match: most do
+ * not, where one split follows another. Returns how many. */
+static size_t pass_on(const uint64_t *starts, const struct kvr_pieces *pieces, size_t number,
+    size_t start, struct kvr_pieces *out)
+{
+    const uint8_t *text = (const uint8_t *)pieces->text.data;
+    size_t base = out->text.length, last = number, at = start;
+
+    for (; last < pieces->count; last++) {
+        while (at < pieces->ends[last] && !kvr_byte_in(starts, text[at]))
+            at++;
+        if (at < pieces->ends[last])
+            break;
+    }
+    if (last == number)
+        return 0;
+    kvr_buffer_append(&out->text, text + start, pieces->ends[last - 1] - start);
+    for (size_t k = number; k < last; k++)
+        kvr_pieces_push(out, base + pieces->ends[k] - start);
+    return last - number;
+}
+
 enum kvr_status kvr_pretokenize(const struct kvr_tokenizer *tokenizer, struct kvr_pieces *pieces,
     struct kvr_pieces *spare, bool at_start, struct kvr_error *error)
 {
@@ -355,10 +389,17 @@ enum kvr_status kvr_pretokenize(const struct kvr_tokenizer *tokenizer, struct kv
     enum kvr_status status = KVR_OK;
 
     for (uint32_t i = 0; i < count && !status; i++) {
+        const uint64_t *starts = starts_of(tokenizer, &steps[i]);
         size_t start = 0;
         kvr_buffer_clear(&spare->text);
         spare->count = 0;
         for (size_t k = 0; k < pieces->count && !status; k++) {
+            size_t passed = starts ? pass_on(starts, pieces, k, start, spare) : 0;
+            if (passed) {
+                k += passed - 1;
+                start = pieces->ends[k];
+                continue;
+            }
             size_t end = pieces->ends[k];
             bool first = at_start && k == 0;
             status = pretokenize_piece(tokenizer, &steps[i], &search, pieces->text.data + start,

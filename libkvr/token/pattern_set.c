@@ -1,0 +1,164 @@
+#include "token/pattern_set.h"
+#include "base/grow.h"
+#include "token/codepoints.h"
+#include "token/unicode.h"
+
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+#include <string.h>
+
+/* Bytes beyond ASCII that characters from first to last start with. */
+static void add_leads(struct kvr_pattern_set *set, uint32_t first, uint32_t last)
+{
+    uint8_t from[4], to[4];
+
+    kvr_utf8_encode(first < 0x80 ? 0x80 : first, from);
+    kvr_utf8_encode(last, to);
+    for (unsigned byte = from[0]; byte <= to[0]; byte++)
+        set->leads[byte / 64] |= UINT64_C(1) << byte % 64;
+}
+
+/* Packs a set of code points. */
+static bool pack(struct kvr_pattern_set *set, const struct kvr_codepoints *points)
+{
+    size_t capacity = 2;
+
+    set->bits = calloc(capacity, sizeof *set->bits);
+    if (!set->bits)
+        return false;
+    memset(set->bits[1], 0xff, sizeof *set->bits);
+    set->bit_count = 2;
+    memcpy(set->ascii, points->words, sizeof set->ascii);
+    for (size_t block = 0; block < 0x1100; block++) {
+        const uint64_t *words = &points->words[block * 4];
+        uint32_t same = 0;
+        while (same < set->bit_count && memcmp(set->bits[same], words, sizeof *set->bits) != 0)
+            same = same == 1 && set->bit_count > 2 ? set->bit_count - 1 : same + 1;
+        if (same == set->bit_count) {
+            void *grown = kvr_grow(set->bits, &capacity, same + 1, sizeof *set->bits);
+            if (!grown)
+                return false;
+            set->bits = grown;
+            memcpy(set->bits[same], words, sizeof *set->bits);
+            set->bit_count++;
+        }
+        set->block[block] = (uint16_t)same;
+        if (same)
+            add_leads(set, (uint32_t)block * 256, (uint32_t)block * 256 + 255);
+    }
+    memcpy(set->leads, set->ascii, sizeof set->ascii);
+    if (set->bits[set->block[0xff]][3] >> 61 & 1) /* U+FFFD: so do malformed bytes read */
+        memset(set->leads + 2, 0xff, 2 * sizeof *set->leads);
+    return true;
+}
+
+/* \x{..}; false: something else stands here. */
+static bool read_escape(const char **at, const char *end, uint32_t *character)
+{
+    if (end - *at < 4 || memcmp(*at, "\\x{", 3) != 0)
+        return false;
+    *character = (uint32_t)strtoul(*at + 3, NULL, 16);
+    *at = memchr(*at, '}', (size_t)(end - *at));
+    return *at && (*at)++ && *character < 0x110000;
+}
+
+/* The members of what stands in `source`: [..], an escape, a character, or a dot. */
+static bool read_points(struct kvr_codepoints *points, const struct kvr_pattern_set_source *source)
+{
+    const char *at = source->text, *end = at + source->length;
+    uint32_t first, last;
+    unsigned size;
+
+    if (*at == '.' || *at == '[') {
+        bool inverted = *at == '.' || (source->length > 1 && at[1] == '^');
+        if (*at == '.' && !source->dot_all)
+            kvr_codepoints_add_range(points, '\n', '\n');
+        for (at += *at == '.' ? 1 : 1 + inverted; at < end && *at != ']';) {
+            if (!read_escape(&at, end, &first))
+                return false;
+            last = first;
+            if (at < end && *at == '-' && (at++, !read_escape(&at, end, &last)))
+                return false;
+            kvr_codepoints_add_range(points, first, last);
+        }
+        if (inverted)
+            kvr_codepoints_invert(points);
+        return true;
+    }
+    if (*at == '\\'
+            ? !read_escape(&at, end, &first)
+            : (first = kvr_utf8_decode((const uint8_t *)at, (const uint8_t *)end, &size), false))
+        return false;
+    kvr_codepoints_add_range(points, first, first);
+    return true;
+}
+
+static bool matches(const pcre2_code *code, pcre2_match_data *data, uint32_t character)
+{
+    uint8_t bytes[4];
+
+    return pcre2_match(code, bytes, kvr_utf8_encode(character, bytes), 0, PCRE2_NO_UTF_CHECK, data,
+               NULL) >= 0;
+}
+
+/* Under (?i) PCRE2 says which characters are the same: at once for ASCII, later for the others. Of
+ * a set of ASCII alone these can only be two, the long s and the sign of Kelvin. */
+static bool ask_caseless(struct kvr_pattern_set *set, struct kvr_codepoints *points,
+    const struct kvr_pattern_set_source *source)
+{
+    int number;
+    PCRE2_SIZE offset;
+    pcre2_code *code = pcre2_compile((PCRE2_SPTR)source->text, source->length,
+        PCRE2_UTF | PCRE2_CASELESS | PCRE2_ANCHORED | (source->dot_all ? PCRE2_DOTALL : 0), &number,
+        &offset, NULL);
+    pcre2_match_data *data = pcre2_match_data_create(1, NULL);
+    bool ascii = true, ok = code && data;
+
+    for (size_t i = 2; i < sizeof points->words / sizeof *points->words; i++)
+        ascii = ascii && !points->words[i];
+    points->words[0] = points->words[1] = 0;
+    for (uint32_t c = 0; c < 128 && ok; c++)
+        if (matches(code, data, c))
+            kvr_codepoints_add_range(points, c, c);
+    for (uint32_t c = 0x17f; c <= 0x212a && ok && ascii; c += 0x212a - 0x17f)
+        if (matches(code, data, c))
+            kvr_codepoints_add_range(points, c, c);
+    ok = ok && pack(set, points);
+    if (ok && !ascii) {
+        set->caseless = code;
+        memset(set->leads + 2, 0xff, 2 * sizeof *set->leads);
+    } else {
+        pcre2_code_free(code);
+    }
+    pcre2_match_data_free(data);
+    return ok;
+}
+
+enum kvr_status kvr_pattern_set_create(
+    struct kvr_pattern_set **set, const struct kvr_pattern_set_source *source)
+{
+    struct kvr_codepoints *points = kvr_codepoints_new();
+    enum kvr_status status = KVR_NO_MEMORY;
+
+    *set = calloc(1, sizeof **set);
+    if (*set && points && !read_points(points, source))
+        status = KVR_UNSUPPORTED;
+    else if (*set && points &&
+             (source->caseless ? ask_caseless(*set, points, source) : pack(*set, points)))
+        status = KVR_OK;
+    free(points);
+    if (status) {
+        kvr_pattern_set_destroy(*set);
+        *set = NULL;
+    }
+    return status;
+}
+
+void kvr_pattern_set_destroy(struct kvr_pattern_set *set)
+{
+    if (!set)
+        return;
+    pcre2_code_free(set->caseless);
+    free(set->bits);
+    free(set);
+}
