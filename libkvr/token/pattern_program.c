@@ -47,7 +47,7 @@ struct parser {
     struct node *nodes;
     size_t node_count, node_capacity;
     struct kvr_pattern_set_source *sources; /* of each set, to know it again */
-    size_t source_capacity, set_capacity, map_capacity, step_capacity;
+    size_t source_capacity, set_capacity, step_capacity;
     struct kvr_pattern_program *program;
     enum kvr_status status;
 };
@@ -322,52 +322,6 @@ static bool matches_empty(const struct parser *in, uint32_t number)
     }
 }
 
-/* Adds the bytes that a node's matches start with; true: it may match nothing. */
-static bool add_starts(const struct parser *in, uint32_t number, uint64_t map[4])
-{
-    const struct node *node = &in->nodes[number];
-    bool empty;
-
-    switch (node->kind) {
-    case SET:
-        for (int i = 0; i < 4; i++)
-            map[i] |= in->program->sets[node->set]->leads[i];
-        return false;
-    case SEQUENCE:
-        return add_starts(in, node->a, map) && add_starts(in, node->b, map);
-    case ALTERNATIVES:
-        empty = add_starts(in, node->a, map);
-        return add_starts(in, node->b, map) || empty;
-    case REPEAT:
-        return add_starts(in, node->a, map) || !node->least;
-    case ATOMIC:
-        return add_starts(in, node->a, map);
-    case FAIL:
-        return false;
-    default:
-        return true;
-    }
-}
-
-/* The map of a node's first bytes, or KVR_NO_MAP where it may match nothing. */
-static uint16_t map_of(struct parser *in, uint32_t number)
-{
-    struct kvr_pattern_program *program = in->program;
-    uint64_t map[4] = {0};
-
-    if (in->status || add_starts(in, number, map) || program->map_count >= KVR_NO_MAP)
-        return KVR_NO_MAP;
-    for (size_t i = 0; i < program->map_count; i++)
-        if (memcmp(program->maps[i], map, sizeof map) == 0)
-            return (uint16_t)i;
-    void *grown = kvr_grow(program->maps, &in->map_capacity, program->map_count + 1, sizeof map);
-    if (!grown)
-        return KVR_NO_MAP;
-    program->maps = grown;
-    memcpy(program->maps[program->map_count], map, sizeof map);
-    return (uint16_t)program->map_count++;
-}
-
 /* The characters that a node takes; NONE: not always as many. */
 static uint32_t width_of(const struct parser *in, uint32_t number)
 {
@@ -413,22 +367,18 @@ static uint32_t emit(struct parser *in, struct kvr_pattern_step step)
 
 static uint32_t emit_split(struct parser *in)
 {
-    return emit(
-        in, (struct kvr_pattern_step){
-                .operation = KVR_OP_SPLIT, .map = KVR_NO_MAP, .memo = in->program->split_count++});
+    return emit(in,
+        (struct kvr_pattern_step){.operation = KVR_OP_SPLIT, .memo = in->program->split_count++});
 }
 
 /* Which way a split goes first: `inside`, which stands behind it, or, where lazy, the other. */
-static void aim_split(struct parser *in, uint32_t split, uint32_t inside, uint32_t other, bool lazy)
+static void aim_split(struct parser *in, uint32_t split, uint32_t other, bool lazy)
 {
-    uint16_t map = lazy ? KVR_NO_MAP : map_of(in, inside);
-
     if (in->status)
         return;
     struct kvr_pattern_step *step = &in->program->steps[split];
     step->first = lazy ? other : split + 1;
     step->second = lazy ? split + 1 : other;
-    step->map = map;
 }
 
 static void emit_node(struct parser *in, uint32_t number);
@@ -438,8 +388,8 @@ static uint32_t next_step(const struct parser *in)
     return in->program->step_count;
 }
 
-/* A program of its own for a look or an atomic group; returns the step that names it. */
-static uint32_t emit_inner(struct parser *in, struct kvr_pattern_step step, uint32_t inside)
+/* A program of its own for a look or an atomic group. */
+static void emit_inner(struct parser *in, struct kvr_pattern_step step, uint32_t inside)
 {
     uint32_t at = emit(in, step);
 
@@ -449,7 +399,6 @@ static uint32_t emit_inner(struct parser *in, struct kvr_pattern_step step, uint
         in->program->steps[at].first = at + 1;
         in->program->steps[at].second = next_step(in);
     }
-    return at;
 }
 
 static void emit_repeat(struct parser *in, struct node node)
@@ -471,7 +420,9 @@ static void emit_repeat(struct parser *in, struct node node)
         uint32_t split = emit_split(in);
         emit_node(in, node.a);
         emit(in, (struct kvr_pattern_step){.operation = KVR_OP_JUMP, .first = split});
-        aim_split(in, split, node.a, next_step(in), lazy);
+        aim_split(in, split, next_step(in), lazy);
+        if (!in->status)
+            in->program->steps[split].loop = lazy ? KVR_LOOP_SECOND : KVR_LOOP_FIRST;
     } else if (node.most > node.least) {
         uint32_t first = next_step(in), count = node.most - node.least;
         for (uint32_t i = 0; i < count && !in->status; i++) {
@@ -481,7 +432,7 @@ static void emit_repeat(struct parser *in, struct node node)
         /* each split, found again by the length of what it stands before */
         uint32_t end = next_step(in), stride = (end - first) / count;
         for (uint32_t i = 0; i < count && !in->status; i++)
-            aim_split(in, first + i * stride, node.a, end, lazy);
+            aim_split(in, first + i * stride, end, lazy);
     }
 }
 
@@ -503,8 +454,7 @@ static void emit_behind(struct parser *in, struct node node)
         uint32_t split = emit_split(in);
         emit_behind(in, first);
         uint32_t jump = emit(in, (struct kvr_pattern_step){.operation = KVR_OP_JUMP});
-        in->program->steps[in->status ? 0 : split].first = split + 1;
-        in->program->steps[in->status ? 0 : split].second = next_step(in);
+        aim_split(in, split, next_step(in), false);
         emit_behind(in, second);
         if (!in->status)
             in->program->steps[jump].first = next_step(in);
@@ -539,7 +489,7 @@ static void emit_node(struct parser *in, uint32_t number)
         uint32_t split = emit_split(in);
         emit_node(in, node.a);
         uint32_t jump = emit(in, (struct kvr_pattern_step){.operation = KVR_OP_JUMP});
-        aim_split(in, split, node.a, next_step(in), false);
+        aim_split(in, split, next_step(in), false);
         emit_node(in, node.b);
         if (!in->status)
             in->program->steps[jump].first = next_step(in);
@@ -549,13 +499,8 @@ static void emit_node(struct parser *in, uint32_t number)
         if (node.mode == KVR_MODE_POSSESSIVE &&
             !(node.most == ENDLESS && in->nodes[node.a].kind == SET)) {
             node.mode = KVR_MODE_GREEDY;
-            uint32_t at = emit(in, (struct kvr_pattern_step){.operation = KVR_OP_ATOMIC});
-            emit_repeat(in, node);
-            emit(in, (struct kvr_pattern_step){.operation = KVR_OP_MATCH});
-            if (!in->status) {
-                in->program->steps[at].first = at + 1;
-                in->program->steps[at].second = next_step(in);
-            }
+            uint32_t inside = add_node(in, node);
+            emit_inner(in, (struct kvr_pattern_step){.operation = KVR_OP_ATOMIC}, inside);
             return;
         }
         emit_repeat(in, node);
@@ -593,7 +538,8 @@ enum kvr_status kvr_pattern_program_create(struct kvr_pattern_program **program,
         give_up(&in, KVR_UNSUPPORTED);
     emit_node(&in, all);
     emit(&in, (struct kvr_pattern_step){.operation = KVR_OP_MATCH});
-    in.program->start = in.status ? KVR_NO_MAP : map_of(&in, all);
+    if (!in.status && !kvr_pattern_find_starts(in.program))
+        in.status = KVR_NO_MEMORY;
     free(in.nodes);
     free(in.sources);
     if (in.status) {

@@ -33,13 +33,16 @@ enum kvr_pattern_operation {
 
 enum kvr_pattern_mode { KVR_MODE_GREEDY, KVR_MODE_LAZY, KVR_MODE_POSSESSIVE };
 
+enum kvr_pattern_loop { KVR_NO_LOOP, KVR_LOOP_FIRST, KVR_LOOP_SECOND };
+
 #define KVR_NO_MAP UINT16_MAX
 
 struct kvr_pattern_step {
     uint8_t operation, mode;
     bool negative; /* of a look */
+    uint8_t loop;  /* of a split: which of its ways leads back to it */
     uint16_t set;
-    uint16_t map; /* of a split: the bytes that its first way starts with, or KVR_NO_MAP */
+    uint16_t maps[2]; /* of a split: the bytes that its ways start with, or KVR_NO_MAP */
     uint32_t first, second, back, memo;
 };
 
@@ -57,6 +60,8 @@ struct kvr_pattern_program {
  * PCRE2 has compiled. */
 enum kvr_status kvr_pattern_program_create(struct kvr_pattern_program **program,
     const char *expression, size_t length, struct kvr_error *error);
+/* The part of create that finds the maps; false: memory is short. */
+bool kvr_pattern_find_starts(struct kvr_pattern_program *program);
 void kvr_pattern_program_destroy(struct kvr_pattern_program *program);
 
 #endif

@@ -381,6 +381,13 @@ static enum outcome take_step(struct kvr_walk *walk, uint32_t *number, size_t *a
     return holds ? MATCHED : FAILED;
 }
 
+/* Whether a way that starts with these bytes can be taken. */
+static inline bool may_take(const struct kvr_walk *walk, uint16_t map, size_t at)
+{
+    return map == KVR_NO_MAP ||
+           (at < walk->length && kvr_byte_in(walk->program->maps[map], walk->text[at]));
+}
+
 /* Runs the program from a step to where it matches. Frames above those that it found stay, for
  * look(). */
 static enum outcome walk_from(
@@ -399,17 +406,19 @@ static enum outcome walk_from(
         if (++walk->steps > limit)
             walk->status = KVR_BAD_INPUT;
         if (step->operation == KVR_OP_SPLIT) {
-            if (step->map != KVR_NO_MAP &&
-                (at >= walk->length ||
-                    !kvr_byte_in(walk->program->maps[step->map], walk->text[at]))) {
-                number = step->second;
+            bool first = may_take(walk, step->maps[0], at);
+            bool second = may_take(walk, step->maps[1], at);
+            bool inside = step->loop == KVR_LOOP_FIRST ? first : step->loop && second;
+            if (!inside && !(first && second)) {
+                number = first ? step->first : step->second; /* no choice */
                 outcome = MATCHED;
             } else if (looking && is_known(walk, 1, step->memo, at)) {
                 *stop = at; /* where it would end does not matter */
                 return MATCHED;
             } else if (!is_known(walk, 0, step->memo, at)) {
-                outcome = push(walk, number, TAKE_SECOND, at, 0) ? MATCHED : BROKEN;
-                number = step->first;
+                bool pushed = push(walk, number, first ? TAKE_SECOND : NOTE_FAILED, at, 0);
+                outcome = pushed ? MATCHED : BROKEN;
+                number = first ? step->first : step->second;
             }
         } else {
             outcome = take_step(walk, &number, &at);

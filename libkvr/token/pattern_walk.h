@@ -12,6 +12,9 @@
  *                             known to fail: a run of a million characters is gone over once,
  *                             whichever of its characters searches start at
  *
+ * A split of which only one way can begin with the next byte is no choice, and is not noted, unless
+ * that way leads round a loop: so every way round comes by a note.
+ *
  * Each pair of step and place is then tried about once, and time is in proportion to the text. What
  * little is left (runs in loops in runs) is bounded by a number of steps a byte, and is an error.
  *
