@@ -247,7 +247,8 @@ static void put_stretch(struct kvr_pieces *out, enum kvr_behaviour behaviour, bo
         put(out, text, length, false);
         break;
     }
-    *last_was_match = match;
+    /* what follows an empty stretch would be merged into that: it starts a piece */
+    *last_was_match = match || (behaviour == KVR_SPLIT_WITH_PREVIOUS && !length);
 }
 
 /* *first: the piece starts where the input does; false after what stood there is removed. */

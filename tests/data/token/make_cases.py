@@ -181,6 +181,8 @@ OWN_WAYS = {
     "nfc_old": make(BYTE, GPT2, {"type": "NFC"}, LEVEL),
     "nfkd_old": make(BYTE, GPT2, {"type": "NFKD"}, LEVEL),
     "accents_old": make(BYTE, GPT2, {"type": "StripAccents"}, LEVEL),
+    "empty_previous": make(BYTE, sequence(split(r"(?=t)|x*", "MergedWithPrevious", True), split(r"\d{,2}", "MergedWithPrevious", True),
+                                          split(r"(?=h)|1", "MergedWithPrevious"), LEVEL), decoder=LEVEL),
     "circled": make(BYTE, GPT2, decoder=LEVEL, added=[("word", {"single_word": True})]),
 }
 RARE = ["\u07fd\u0301", "e\u07fd\u0301", "e\u0301\u0897\u0323", "\U000105d2\u0307", "\U000105c9", "\u061d", "a\u061db", "\u166d", "the\u166d\u166d",
