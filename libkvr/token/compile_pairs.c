@@ -28,8 +28,9 @@
 #include <stdlib.h>
 
 #define WORK_LIMIT UINT64_C(2000000000)
-#define TRIES 4 /* of halves for a token of a rank file */
-#define STEP 8  /* tokens between asking for memory and reading it */
+#define TRIES 4   /* of halves for a token of a rank file */
+#define GUESSES 2 /* of them for which memory is asked ahead */
+#define STEP 8    /* tokens between asking and reading */
 
 struct part {
     uint32_t id, offset, length; /* bytes of the token being encoded */
@@ -265,73 +266,99 @@ static void try_merges(struct search *s)
     }
 }
 
-/* The first halves to try for a token of a rank file: `left` may be none, or one to pass over. */
+/* The first halves to try for a token of a rank file. */
 struct guess {
-    uint32_t left, right; /* right: the token that is likely */
-    uint64_t hash;        /* of the text of the right half */
+    uint32_t left;  /* none, or one to pass over */
+    uint32_t right; /* the token that is likely, or none */
+    uint64_t hash;  /* of the text of the right half */
 };
 
-/* What a token will need is asked for in three steps, while those before it are settled. */
-static void make_guess(const struct search *s, uint32_t id, struct guess *guess)
+/* The next token that a text starts with, and that comes before `id`. */
+static inline uint32_t next_left(const struct search *s, uint32_t left, uint32_t id)
+{
+    do
+        left = s->c->shorter[left];
+    while (left != KVR_NO_TOKEN && left >= id);
+    return left;
+}
+
+/* What a token will need is asked for in steps, while those before it are settled. */
+static void make_guesses(const struct search *s, uint32_t id, struct guess guesses[GUESSES])
 {
     const struct kvr_source_token *token = &s->source->tokens[id];
+    uint32_t left = id;
 
-    guess->left = KVR_NO_TOKEN;
-    if (!kvr_source_is_own(token))
-        return;
-    guess->left = s->c->shorter[id];
-    while (guess->left != KVR_NO_TOKEN && guess->left >= id)
-        guess->left = s->c->shorter[guess->left];
-    if (guess->left == KVR_NO_TOKEN)
-        return;
-    uint32_t length = s->source->tokens[guess->left].length;
-    guess->hash = kvr_piece_hash_of(s->c->bytes + token->offset + length, token->length - length);
-    kvr_source_ask_slot(s->source, guess->hash);
-    __builtin_prefetch(&s->records[guess->left]);
+    for (int i = 0; i < GUESSES; i++)
+        guesses[i].left = guesses[i].right = KVR_NO_TOKEN;
+    for (int i = 0; i < GUESSES && kvr_source_is_own(token); i++) {
+        left = next_left(s, left, id);
+        if (left == KVR_NO_TOKEN)
+            return;
+        uint32_t length = s->source->tokens[left].length;
+        guesses[i].left = left;
+        guesses[i].hash =
+            kvr_piece_hash_of(s->c->bytes + token->offset + length, token->length - length);
+        kvr_source_ask_slot(s->source, guesses[i].hash);
+        __builtin_prefetch(&s->records[left]);
+    }
 }
 
-static void ask_token(const struct search *s, struct guess *guess)
+static void ask_tokens(const struct search *s, struct guess guesses[GUESSES])
 {
-    if (guess->left != KVR_NO_TOKEN)
-        guess->right = kvr_source_ask_token(s->source, guess->hash);
+    for (int i = 0; i < GUESSES && guesses[i].left != KVR_NO_TOKEN; i++)
+        guesses[i].right = kvr_source_ask_token(s->source, guesses[i].hash);
 }
 
-static void ask_rest(const struct search *s, const struct guess *guess)
+static void ask_texts(const struct search *s, const struct guess guesses[GUESSES])
 {
-    if (guess->left == KVR_NO_TOKEN || guess->right == KVR_NO_TOKEN)
-        return;
-    __builtin_prefetch(&s->records[guess->right]);
-    __builtin_prefetch(&s->c->flags[guess->right]);
-    __builtin_prefetch(s->c->bytes + s->source->tokens[guess->right].offset);
+    for (int i = 0; i < GUESSES; i++) {
+        uint32_t right = guesses[i].right;
+        if (right == KVR_NO_TOKEN)
+            continue;
+        __builtin_prefetch(&s->records[right]);
+        __builtin_prefetch(&s->c->flags[right]);
+        __builtin_prefetch(s->c->bytes + s->source->tokens[right].offset);
+    }
+}
+
+/* The tokens next to the seam. */
+static void ask_seams(const struct search *s, const struct guess guesses[GUESSES])
+{
+    for (int i = 0; i < GUESSES; i++) {
+        if (guesses[i].right == KVR_NO_TOKEN)
+            continue;
+        __builtin_prefetch(&s->records[s->records[guesses[i].left].right]);
+        __builtin_prefetch(&s->records[s->records[guesses[i].right].left]);
+    }
 }
 
 /* Tries the halves of a token of a rank file. False: none was found. */
-static bool try_halves(struct search *s, uint32_t id, const struct guess *guess)
+static bool try_halves(struct search *s, uint32_t id, const struct guess guesses[GUESSES])
 {
     const struct kvr_source *source = s->source;
     const struct kvr_source_token *token = &source->tokens[id];
     const uint8_t *bytes = s->c->bytes + token->offset, *flags = s->c->flags;
-    uint32_t left = guess->left;
+    uint32_t left = next_left(s, id, id);
 
-    for (int tries = 0; tries < TRIES && left != KVR_NO_TOKEN; left = s->c->shorter[left]) {
-        if (left >= id || !(flags[left] & KVR_TOKEN_REACHABLE))
-            continue;
+    for (int tries = 0; tries < TRIES && left != KVR_NO_TOKEN; tries++) {
         uint32_t length = source->tokens[left].length, rest = token->length - length;
-        uint64_t hash = left == guess->left ? guess->hash : kvr_piece_hash_of(bytes + length, rest);
+        uint64_t hash =
+            tries < GUESSES ? guesses[tries].hash : kvr_piece_hash_of(bytes + length, rest);
         uint32_t right = kvr_source_find_hashed(source, hash, bytes + length, rest);
-        tries++;
-        if (right < id && flags[right] & KVR_TOKEN_REACHABLE && seam_holds(s, left, right)) {
+        if (right < id && flags[left] & flags[right] & KVR_TOKEN_REACHABLE &&
+            seam_holds(s, left, right)) {
             record_pair(s, id, left, right, id + 1);
             return true;
         }
+        left = next_left(s, left, id);
     }
     return false;
 }
 
 /* Settles a token of a rank file, after those of lower rank. */
-static void settle(struct search *s, uint32_t id, const struct guess *guess)
+static void settle(struct search *s, uint32_t id, const struct guess guesses[GUESSES])
 {
-    if (!kvr_source_is_own(&s->source->tokens[id]) || (s->orderly && try_halves(s, id, guess)) ||
+    if (!kvr_source_is_own(&s->source->tokens[id]) || (s->orderly && try_halves(s, id, guesses)) ||
         encode_token(s, id))
         return;
     s->by_text = true;
@@ -343,18 +370,27 @@ static void settle(struct search *s, uint32_t id, const struct guess *guess)
 
 static void find_by_rank(struct search *s)
 {
-    struct guess guesses[4 * STEP];
+    enum { STEPS = 4, RING = STEPS * STEP + STEP };
+    struct guess ring[RING][GUESSES];
     uint32_t count = s->source->token_count;
 
-    for (uint32_t id = 0; id < count + 3 * STEP; id++) {
-        if (id < count)
-            make_guess(s, id, &guesses[id % (4 * STEP)]);
-        if (id >= STEP && id - STEP < count)
-            ask_token(s, &guesses[(id - STEP) % (4 * STEP)]);
-        if (id >= 2 * STEP && id - 2 * STEP < count)
-            ask_rest(s, &guesses[(id - 2 * STEP) % (4 * STEP)]);
-        if (id >= 3 * STEP)
-            settle(s, id - 3 * STEP, &guesses[(id - 3 * STEP) % (4 * STEP)]);
+    for (uint32_t next = 0; next < count + STEPS * STEP; next++) {
+        for (uint32_t step = 0; step <= STEPS && step * STEP <= next; step++) {
+            uint32_t id = next - step * STEP;
+            struct guess *guesses = ring[id % RING];
+            if (id >= count)
+                continue;
+            if (step == 0)
+                make_guesses(s, id, guesses);
+            else if (step == 1)
+                ask_tokens(s, guesses);
+            else if (step == 2)
+                ask_texts(s, guesses);
+            else if (step == 3)
+                ask_seams(s, guesses);
+            else
+                settle(s, id, guesses);
+        }
     }
 }
 

@@ -24,6 +24,7 @@
 #include <string.h>
 
 #define BLOCK 256
+#define AHEAD 8                        /* nodes between asking for memory and reading it */
 #define UNITS_MOST (UINT32_C(1) << 27) /* a unit has so many bits for a base */
 #define WORDS (BLOCK / 64)
 #define VARIANTS 8
@@ -36,19 +37,20 @@ static const uint32_t bands[] = {2048, 8192, 32768, UINT32_MAX};
 
 typedef uint64_t words __attribute__((vector_size(16))); /* two of them */
 
-/* A node of the tree. Its first child, if it is a parent, is the node behind it. */
+/* A node of the tree. Nodes lie by depth, those of a depth in order of their texts, so that the
+ * children of one stand side by side. */
 struct node {
-    uint32_t next;  /* the sibling behind it, or 0 */
+    uint32_t first; /* its first child */
     uint32_t token; /* 1 + the token that ends here, or 0 */
+    uint16_t children;
     uint8_t label;
     uint8_t band; /* of the lowest token below it */
-    bool parent;
 };
 
 struct tree {
     struct node *nodes;
-    uint32_t count;
     uint32_t parents[BANDS]; /* how many nodes of each band have children */
+    uint32_t count;
 };
 
 /* A node whose children are still to be placed, and its unit. */
@@ -68,7 +70,7 @@ struct block {
         uint64_t variants[WORDS][VARIANTS];
         words pairs[WORDS][VARIANTS / 2];
     };
-    words used[WORDS / 2];   /* a bit a base */
+    uint64_t used[WORDS];    /* a bit a base */
     uint64_t refused[WORDS]; /* a bit a label: alone it finds no base here */
     uint32_t free_count;
 };
@@ -83,81 +85,97 @@ struct builder {
     struct block open[OPEN_SLOTS]; /* block i at i % OPEN_SLOTS */
 };
 
-/* The way from the root to the end of the text before, and the lowest token below each node. */
-struct path {
-    uint32_t *nodes, *lowest;
+/* A step of the way from the root to the end of the text before. */
+struct step {
+    uint32_t node;
+    uint32_t lowest; /* token below the node */
+    uint32_t next;   /* node of this depth */
 };
 
 /* Leaves the path below `depth`. */
-static void close_nodes(struct tree *tree, struct path *path, uint32_t from, uint32_t depth)
+static void close_nodes(struct tree *tree, struct step *path, uint32_t from, uint32_t depth)
 {
     for (; from > depth; from--) {
-        struct node *node = &tree->nodes[path->nodes[from]];
-        uint32_t lowest = path->lowest[from];
+        struct node *node = &tree->nodes[path[from].node];
+        uint32_t lowest = path[from].lowest;
         uint8_t band = 0;
         while (lowest >= bands[band] && band + 1u < BANDS)
             band++;
         node->band = band;
-        tree->parents[band] += node->parent;
-        if (lowest < path->lowest[from - 1])
-            path->lowest[from - 1] = lowest;
+        tree->parents[band] += node->children > 0;
+        if (lowest < path[from - 1].lowest)
+            path[from - 1].lowest = lowest;
     }
 }
 
-static void fill_tree(struct tree *tree, struct path *path, const struct kvr_ordered_text *order,
+static void fill_tree(struct tree *tree, struct step *path, const struct kvr_ordered_text *order,
     uint32_t count, const uint8_t *bytes, const struct kvr_source_token *tokens)
 {
     uint32_t before = 0; /* length of the text before */
 
     tree->nodes[0] = (struct node){0};
-    tree->count = 1;
-    path->nodes[0] = 0;
-    path->lowest[0] = UINT32_MAX;
+    path[0] = (struct step){.lowest = UINT32_MAX};
     for (uint32_t i = 0; i < count; i++) {
         const struct kvr_source_token *token = &tokens[order[i].id];
         const uint8_t *text = bytes + token->offset;
         uint32_t shared = order[i].shared;
         close_nodes(tree, path, before, shared);
-        if (before > shared)
-            tree->nodes[path->nodes[shared + 1]].next = tree->count;
-        else
-            tree->nodes[path->nodes[shared]].parent = true;
         for (uint32_t depth = shared + 1; depth <= token->length; depth++) {
-            tree->nodes[tree->count] =
-                (struct node){.label = text[depth - 1], .parent = depth < token->length};
-            path->nodes[depth] = tree->count++;
-            path->lowest[depth] = UINT32_MAX;
+            struct node *parent = &tree->nodes[path[depth - 1].node];
+            uint32_t number = path[depth].next++;
+            if (!parent->children++)
+                parent->first = number;
+            tree->nodes[number] = (struct node){.label = text[depth - 1]};
+            path[depth].node = number;
+            path[depth].lowest = UINT32_MAX;
         }
-        tree->nodes[path->nodes[token->length]].token = order[i].id + 1;
-        path->lowest[token->length] = order[i].id;
+        tree->nodes[path[token->length].node].token = order[i].id + 1;
+        path[token->length].lowest = order[i].id;
         before = token->length;
     }
     close_nodes(tree, path, before, 0);
-    tree->parents[0] += tree->nodes[0].parent; /* the root is in the first band */
+    tree->parents[0] += tree->nodes[0].children > 0; /* the root is in the first band */
+}
+
+/* How many nodes there are of each depth: a text adds one of each from what it shares to its
+ * length. Stores at path[depth].next where those of a depth start. Returns how many there are of
+ * all. */
+static size_t count_nodes(struct step *path, uint32_t longest, const struct kvr_ordered_text *order,
+    uint32_t count, const struct kvr_source_token *tokens)
+{
+    size_t nodes = 1;
+    uint32_t of_depth = 0;
+
+    for (uint32_t i = 0; i < count; i++) {
+        path[order[i].shared + 1].next++;
+        path[tokens[order[i].id].length + 1].next--; /* may pass through zero: it is a difference */
+    }
+    for (uint32_t depth = 1; depth <= longest; depth++) {
+        of_depth += path[depth].next;
+        path[depth].next = (uint32_t)nodes;
+        nodes += of_depth;
+    }
+    return nodes;
 }
 
 /* False when memory is short. */
 static bool make_tree(struct tree *tree, const struct kvr_ordered_text *order, uint32_t count,
     const uint8_t *bytes, const struct kvr_source_token *tokens)
 {
-    size_t nodes = 1, longest = 0;
+    uint32_t longest = 0;
 
-    for (uint32_t i = 0; i < count; i++) {
-        uint32_t length = tokens[order[i].id].length;
-        nodes += length - order[i].shared;
-        longest = length > longest ? length : longest;
-    }
-    if (nodes > UNITS_MOST)
-        return false;
-    struct path path = {
-        malloc((longest + 1) * sizeof *path.nodes), malloc((longest + 1) * sizeof *path.lowest)};
-    tree->nodes = kvr_pages_malloc(nodes * sizeof *tree->nodes);
-    bool ok = path.nodes && path.lowest && tree->nodes;
-    if (ok)
-        fill_tree(tree, &path, order, count, bytes, tokens);
-    free(path.nodes);
-    free(path.lowest);
-    return ok;
+    for (uint32_t i = 0; i < count; i++)
+        if (tokens[order[i].id].length > longest)
+            longest = tokens[order[i].id].length;
+    struct step *path = calloc((size_t)longest + 2, sizeof *path);
+    size_t nodes = path ? count_nodes(path, longest, order, count, tokens) : 0;
+    if (nodes && nodes <= UNITS_MOST)
+        tree->nodes = kvr_pages_malloc(nodes * sizeof *tree->nodes);
+    if (tree->nodes)
+        fill_tree(tree, path, order, count, bytes, tokens);
+    tree->count = (uint32_t)nodes;
+    free(path);
+    return tree->nodes != NULL;
 }
 
 static inline struct block *block_at(struct builder *builder, uint32_t number)
@@ -209,19 +227,6 @@ static inline words bases_for(
     return swap(swap(swap(bits, 8, masks[0]), 16, masks[1]), 32, masks[2]);
 }
 
-/* Leaves of *fits, a bit a base of a block, those that leave the unit of a label free. Returns
- * whether any is left. */
-static inline bool leave_fitting(
-    const struct builder *builder, const struct block *block, uint8_t label, words fits[WORDS / 2])
-{
-    const words *masks = builder->swaps[label >> 3 & 7];
-
-    fits[0] &= bases_for(block, label >> 6, label % VARIANTS, masks);
-    fits[1] &= bases_for(block, label >> 6 ^ 2, label % VARIANTS, masks);
-    words any = fits[0] | fits[1];
-    return any[0] | any[1];
-}
-
 static bool is_refused(const struct block *block, const uint8_t *labels, uint32_t label_count)
 {
     for (uint32_t c = 0; c < label_count; c++)
@@ -239,29 +244,54 @@ static inline uint32_t least_free(uint32_t label_count)
     return label_count < 12 ? label_count * 8 : 96;
 }
 
-/* The lowest base in this block for these labels, or 0. */
+/* A base in this block for one label, or 0: most nodes have one child, and it may be anywhere. */
+static uint32_t base_for_one(const struct block *block, uint32_t number, uint8_t label)
+{
+    for (uint32_t i = 0; i < WORDS; i++) {
+        for (uint64_t free = block->variants[i][0]; free; free &= free - 1) {
+            uint32_t base = (i * 64 + (uint32_t)__builtin_ctzll(free)) ^ label;
+            if (!(block->used[base / 64] >> base % 64 & 1) && number + base)
+                return number * BLOCK + base;
+        }
+    }
+    return 0;
+}
+
+/* The lowest base in this block for several labels, or 0. */
+static uint32_t base_for_all(const struct builder *builder, struct block *block, uint32_t number,
+    const uint8_t *labels, uint32_t label_count)
+{
+    if (block->free_count < least_free(label_count) || is_refused(block, labels, label_count))
+        return 0;
+    for (unsigned half = 0; half < WORDS; half += 2) {
+        words fits = {~block->used[half], ~block->used[half + 1]};
+        if (!number && !half) /* base 0: the root's block keeps one never given out */
+            fits[0] &= ~UINT64_C(1);
+        for (uint32_t c = 0; c < label_count && (fits[0] | fits[1]); c++)
+            fits &= bases_for(block, labels[c] >> 6 ^ half, labels[c] % VARIANTS,
+                builder->swaps[labels[c] >> 3 & 7]);
+        for (uint32_t i = 0; i < 2; i++)
+            if (fits[i])
+                return number * BLOCK + (half + i) * 64 + (uint32_t)__builtin_ctzll(fits[i]);
+    }
+    return 0;
+}
+
+/* A base in this block for these labels, or 0. What one label is refused is noted. */
 static uint32_t base_in_block(
     struct builder *builder, uint32_t number, const uint8_t *labels, uint32_t label_count)
 {
     struct block *block = block_at(builder, number);
 
-    if (block->free_count < least_free(label_count) || is_refused(block, labels, label_count))
-        return 0;
-    words fits[WORDS / 2] = {~block->used[0], ~block->used[1]};
-    if (!number) /* base 0: the root's block keeps one never given out */
-        fits[0][0] &= ~UINT64_C(1);
-    if (!leave_fitting(builder, block, labels[0], fits)) {
+    if (label_count > 1)
+        return base_for_all(builder, block, number, labels, label_count);
+    uint32_t base = base_for_one(block, number, labels[0]);
+    if (!base) {
         block->refused[labels[0] >> 6] |= UINT64_C(1) << (labels[0] & 63);
         if (builder->first_for[labels[0]] >= number || number == builder->first_open)
             builder->first_for[labels[0]] = number + 1;
-        return 0;
     }
-    for (uint32_t c = 1; c < label_count; c++)
-        if (!leave_fitting(builder, block, labels[c], fits))
-            return 0;
-    for (uint32_t i = 0;; i++)
-        if (fits[i / 2][i % 2])
-            return number * BLOCK + i * 64 + (uint32_t)__builtin_ctzll(fits[i / 2][i % 2]);
+    return base;
 }
 
 /* A block that was searched in vain is given up once it is nearly full. */
@@ -307,53 +337,29 @@ static void take_unit(struct builder *builder, uint32_t unit, uint64_t value)
     block->free_count--;
 }
 
-static void take_base(struct builder *builder, uint32_t base)
-{
-    words *used = &block_at(builder, base / BLOCK)->used[base % BLOCK / 128];
-
-    (*used)[base / 64 % 2] |= UINT64_C(1) << base % 64;
-}
-
 static bool place_children(
     struct builder *builder, const struct tree *tree, struct waiting parent, struct queue queues[])
 {
+    uint32_t first = tree->nodes[parent.node].first, count = tree->nodes[parent.node].children;
+    const struct node *children = &tree->nodes[first];
     uint8_t labels[BLOCK];
-    uint32_t children[BLOCK], label_count = 0;
 
-    for (uint32_t child = parent.node + 1; child; child = tree->nodes[child].next) {
-        children[label_count] = child;
-        labels[label_count++] = tree->nodes[child].label;
-    }
-    uint32_t base = find_base(builder, labels, label_count);
+    for (uint32_t c = 0; c < count; c++)
+        labels[c] = children[c].label;
+    uint32_t base = find_base(builder, labels, count);
     if (!base)
         return false;
-    take_base(builder, base);
+    block_at(builder, base / BLOCK)->used[base % BLOCK / 64] |= UINT64_C(1) << base % 64;
     builder->units[parent.unit] |= (uint64_t)base << 37;
-    for (uint32_t c = 0; c < label_count; c++) {
-        const struct node *child = &tree->nodes[children[c]];
+    for (uint32_t c = 0; c < count; c++) {
         uint32_t unit = base ^ labels[c];
-        take_unit(builder, unit, (uint64_t)labels[c] << 28 | child->token);
-        if (child->parent) {
-            struct queue *queue = &queues[child->band];
-            queue->items[queue->count++] = (struct waiting){children[c], unit};
+        take_unit(builder, unit, (uint64_t)labels[c] << 28 | children[c].token);
+        if (children[c].children) {
+            struct queue *queue = &queues[children[c].band];
+            queue->items[queue->count++] = (struct waiting){first + c, unit};
         }
     }
     return true;
-}
-
-/* What the next nodes of a queue will need: the first child, then the second. */
-static inline void ask_ahead(
-    const struct builder *builder, const struct tree *tree, const struct queue *queue)
-{
-    const struct waiting *at = &queue->items[queue->first];
-    uint32_t left = queue->count - queue->first;
-
-    if (left > 16)
-        __builtin_prefetch(&tree->nodes[at[16].node + 1]);
-    if (left > 8) {
-        __builtin_prefetch(&tree->nodes[tree->nodes[at[8].node + 1].next]);
-        __builtin_prefetch(&builder->units[at[8].unit], 1);
-    }
 }
 
 /* Places all nodes, band by band: a node's children are of its band or of later ones. */
@@ -376,13 +382,18 @@ static bool place_nodes(struct builder *builder, const struct tree *tree)
         for (size_t band = 1; band < BANDS; band++)
             queues[band].items = queues[band - 1].items + tree->parents[band - 1];
         take_unit(builder, 0, UINT64_C(257) << 28); /* the root: no byte leads to it */
-        if (tree->nodes[0].parent)
+        if (tree->nodes[0].children)
             queues[0].items[queues[0].count++] = (struct waiting){0, 0};
     }
     for (size_t band = 0; band < BANDS; band++) {
         struct queue *queue = &queues[band];
         for (; ok && queue->first < queue->count; queue->first++) {
-            ask_ahead(builder, tree, queue);
+            if (queue->first + 2 * AHEAD < queue->count) {
+                const struct waiting *ahead = &queue->items[queue->first + AHEAD];
+                __builtin_prefetch(&tree->nodes[ahead[AHEAD].node]);
+                __builtin_prefetch(&tree->nodes[tree->nodes[ahead->node].first]);
+                __builtin_prefetch(&builder->units[ahead->unit], 1);
+            }
             ok = place_children(builder, tree, queue->items[queue->first], queues);
         }
     }
