@@ -158,35 +158,48 @@ static const struct encoding *find_encoding(uint32_t ranks, const char *name)
     return found;
 }
 
-static int base64_value(char c)
-{
-    if (c >= 'A' && c <= 'Z')
-        return c - 'A';
-    if (c >= 'a' && c <= 'z')
-        return c - 'a' + 26;
-    if (c >= '0' && c <= '9')
-        return c - '0' + 52;
-    return c == '+' ? 62 : c == '/' ? 63 : -1;
-}
+#define NO 255
+
+/* The six bits that a character stands for. */
+static const uint8_t base64_values[256] = {NO, NO, NO, NO, NO, NO, NO, NO, NO, NO, NO, NO, NO, NO,
+    NO, NO, NO, NO, NO, NO, NO, NO, NO, NO, NO, NO, NO, NO, NO, NO, NO, NO, NO, NO, NO, NO, NO, NO,
+    NO, NO, NO, NO, NO, 62, NO, NO, NO, 63, 52, 53, 54, 55, 56, 57, 58, 59, 60, 61, NO, NO, NO, NO,
+    NO, NO, NO, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22,
+    23, 24, 25, NO, NO, NO, NO, NO, NO, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40,
+    41, 42, 43, 44, 45, 46, 47, 48, 49, 50, 51, NO, NO, NO, NO, NO, NO, NO, NO, NO, NO, NO, NO, NO,
+    NO, NO, NO, NO, NO, NO, NO, NO, NO, NO, NO, NO, NO, NO, NO, NO, NO, NO, NO, NO, NO, NO, NO, NO,
+    NO, NO, NO, NO, NO, NO, NO, NO, NO, NO, NO, NO, NO, NO, NO, NO, NO, NO, NO, NO, NO, NO, NO, NO,
+    NO, NO, NO, NO, NO, NO, NO, NO, NO, NO, NO, NO, NO, NO, NO, NO, NO, NO, NO, NO, NO, NO, NO, NO,
+    NO, NO, NO, NO, NO, NO, NO, NO, NO, NO, NO, NO, NO, NO, NO, NO, NO, NO, NO, NO, NO, NO, NO, NO,
+    NO, NO, NO, NO, NO, NO, NO, NO, NO, NO, NO, NO, NO, NO, NO, NO, NO, NO, NO, NO, NO, NO, NO, NO};
 
 ptrdiff_t kvr_base64_decode(const char *text, size_t length, uint8_t *out)
 {
+    const uint8_t *in = (const uint8_t *)text, *v = base64_values;
+    uint32_t bits = 0, wrong = 0;
     size_t count = 0;
-    uint32_t bits = 0;
 
     if (length % 4)
         return -1;
     while (length && text[length - 1] == '=' && length % 4 != 2)
         length--;
-    for (size_t i = 0; i < length; i++) {
-        int value = base64_value(text[i]);
-        if (value < 0)
-            return -1;
-        bits = bits << 6 | (uint32_t)value;
-        if (i % 4 != 0)
-            out[count++] = (uint8_t)(bits >> (i % 4 == 1 ? 4 : i % 4 == 2 ? 2 : 0));
+    for (; length >= 4; length -= 4, in += 4) {
+        wrong |= v[in[0]] | v[in[1]] | v[in[2]] | v[in[3]];
+        bits = (uint32_t)v[in[0]] << 18 | (uint32_t)v[in[1]] << 12 | (uint32_t)v[in[2]] << 6 |
+               v[in[3]];
+        out[count++] = (uint8_t)(bits >> 16);
+        out[count++] = (uint8_t)(bits >> 8);
+        out[count++] = (uint8_t)bits;
     }
-    return (ptrdiff_t)count;
+    if (length >= 2) {
+        wrong |= v[in[0]] | v[in[1]];
+        out[count++] = (uint8_t)(v[in[0]] << 2 | v[in[1]] >> 4);
+    }
+    if (length == 3) {
+        wrong |= v[in[2]];
+        out[count++] = (uint8_t)(v[in[1]] << 4 | v[in[2]] >> 2);
+    }
+    return wrong & 0xc0 ? -1 : (ptrdiff_t)count;
 }
 
 /* One line: base64, a space, the rank. */
