@@ -10,14 +10,12 @@ void kvr_added_release(struct kvr_added *added)
 
 /* Those of the texts in order that are not the same as the one before, which has the lower number.
  */
-static uint32_t drop_repeated(
-    struct kvr_ordered_text *order, uint32_t count, const struct kvr_source_token *texts)
+static uint32_t drop_repeated(struct kvr_ordered_text *order, uint32_t count)
 {
     uint32_t kept = 0;
 
     for (uint32_t i = 0; i < count; i++)
-        if (!i || order[i].shared < texts[order[i].id].length ||
-            texts[order[i - 1].id].length != texts[order[i].id].length)
+        if (!i || order[i].shared < order[i].length || order[i - 1].length != order[i].length)
             order[kept++] = order[i];
     return kept;
 }
@@ -48,7 +46,7 @@ enum kvr_status kvr_added_build(struct kvr_added *added, const uint8_t *bytes,
     if (!order || !kvr_text_order(order, added->count, bytes, texts))
         status = kvr_error_memory(error);
     if (!status) {
-        added->count = drop_repeated(order, added->count, texts);
+        added->count = drop_repeated(order, added->count);
         status = kvr_trie_build(order, added->count, bytes, texts, &added->units, error);
     }
     free(order);

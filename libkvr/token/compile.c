@@ -16,7 +16,7 @@ static enum kvr_status order_texts(struct kvr_compiler *c, struct kvr_error *err
             c->order[c->order_count++].id = id;
     }
     if (!kvr_text_order(c->order, c->order_count, c->bytes, source->tokens) ||
-        !kvr_text_order_shorter(c->order, c->order_count, source->tokens, c->shorter))
+        !kvr_text_order_shorter(c->order, c->order_count, c->shorter))
         return kvr_error_memory(error);
     return KVR_OK;
 }
@@ -27,12 +27,12 @@ static enum kvr_status keep_reachable(struct kvr_compiler *c, struct kvr_error *
     const struct kvr_source *source = c->source;
     uint32_t kept = kvr_text_order_keep(c->order, c->order_count, c->flags, KVR_TOKEN_REACHABLE);
 
-    if (kept < c->order_count &&
-        !kvr_text_order_shorter(c->order, kept, source->tokens, c->shorter))
+    if (kept < c->order_count && !kvr_text_order_shorter(c->order, kept, c->shorter))
         return kvr_error_memory(error);
     c->order_count = kept;
-    for (uint32_t i = 0; i < kept; i++)
-        c->records[c->order[i].id].shorter = c->shorter[c->order[i].id];
+    for (uint32_t id = 0; id < source->token_count; id++)
+        if (c->flags[id] & KVR_TOKEN_REACHABLE)
+            c->records[id].shorter = c->shorter[id];
     return KVR_OK;
 }
 

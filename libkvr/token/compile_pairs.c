@@ -297,7 +297,7 @@ static void make_guesses(const struct search *s, uint32_t id, struct guess guess
         uint32_t length = s->source->tokens[left].length;
         guesses[i].left = left;
         guesses[i].hash =
-            kvr_piece_hash_of(s->c->bytes + token->offset + length, token->length - length);
+            kvr_source_hash(s->c->bytes + token->offset + length, token->length - length);
         kvr_source_ask_slot(s->source, guesses[i].hash);
         __builtin_prefetch(&s->records[left]);
     }
@@ -321,14 +321,28 @@ static void ask_texts(const struct search *s, const struct guess guesses[GUESSES
     }
 }
 
-/* The tokens next to the seam. */
+/* The tokens next to the seam, and where the pair would be entered. */
 static void ask_seams(const struct search *s, const struct guess guesses[GUESSES])
 {
     for (int i = 0; i < GUESSES; i++) {
-        if (guesses[i].right == KVR_NO_TOKEN)
+        uint32_t left = guesses[i].left, right = guesses[i].right;
+        if (right == KVR_NO_TOKEN)
             continue;
-        __builtin_prefetch(&s->records[s->records[guesses[i].left].right]);
-        __builtin_prefetch(&s->records[s->records[guesses[i].right].left]);
+        __builtin_prefetch(&s->records[s->records[left].right]);
+        __builtin_prefetch(&s->records[s->records[right].left]);
+        __builtin_prefetch(&s->slots[kvr_pair_slot(kvr_pair_hash(left, right)) & s->slot_mask], 1);
+    }
+}
+
+/* Those behind them. */
+static void ask_behind(const struct search *s, const struct guess guesses[GUESSES])
+{
+    for (int i = 0; i < GUESSES; i++) {
+        uint32_t left = guesses[i].left, right = guesses[i].right;
+        if (right == KVR_NO_TOKEN)
+            continue;
+        __builtin_prefetch(&s->records[s->records[s->records[left].right].right]);
+        __builtin_prefetch(&s->records[s->records[s->records[right].left].left]);
     }
 }
 
@@ -343,7 +357,7 @@ static bool try_halves(struct search *s, uint32_t id, const struct guess guesses
     for (int tries = 0; tries < TRIES && left != KVR_NO_TOKEN; tries++) {
         uint32_t length = source->tokens[left].length, rest = token->length - length;
         uint64_t hash =
-            tries < GUESSES ? guesses[tries].hash : kvr_piece_hash_of(bytes + length, rest);
+            tries < GUESSES ? guesses[tries].hash : kvr_source_hash(bytes + length, rest);
         uint32_t right = kvr_source_find_hashed(source, hash, bytes + length, rest);
         if (right < id && flags[left] & flags[right] & KVR_TOKEN_REACHABLE &&
             seam_holds(s, left, right)) {
@@ -370,7 +384,7 @@ static void settle(struct search *s, uint32_t id, const struct guess guesses[GUE
 
 static void find_by_rank(struct search *s)
 {
-    enum { STEPS = 4, RING = STEPS * STEP + STEP };
+    enum { STEPS = 5, RING = STEPS * STEP + STEP };
     struct guess ring[RING][GUESSES];
     uint32_t count = s->source->token_count;
 
@@ -388,6 +402,8 @@ static void find_by_rank(struct search *s)
                 ask_texts(s, guesses);
             else if (step == 3)
                 ask_seams(s, guesses);
+            else if (step == 4)
+                ask_behind(s, guesses);
             else
                 settle(s, id, guesses);
         }

@@ -62,10 +62,12 @@ static void gather(struct loading *l, const struct kvr_text parts[2], uint32_t n
         l->bytes.length = merge->start;
         return;
     }
+    if (!kvr_buffer_reserve(&l->bytes, KVR_SOURCE_PADDING))
+        return;
     merge->end = (uint32_t)l->bytes.length;
-    const uint8_t *bytes = (const uint8_t *)l->bytes.data;
-    merge->left_hash = kvr_piece_hash_of(bytes + merge->start, merge->middle - merge->start);
-    merge->right_hash = kvr_piece_hash_of(bytes + merge->middle, merge->end - merge->middle);
+    const char *bytes = l->bytes.data;
+    merge->left_hash = kvr_source_hash(bytes + merge->start, merge->middle - merge->start);
+    merge->right_hash = kvr_source_hash(bytes + merge->middle, merge->end - merge->middle);
     kvr_source_ask_slot(l->source, merge->left_hash);
     kvr_source_ask_slot(l->source, merge->right_hash);
     l->count++;

@@ -17,7 +17,7 @@
 
 struct item {
     uint64_t start; /* the first eight bytes, the first the highest; zeros behind the end */
-    uint32_t id;
+    uint32_t id, length;
 };
 
 /* What comparing two texts reads. */
@@ -38,12 +38,12 @@ static int compare(const void *a, const void *b, void *context)
 {
     const struct texts *texts = context;
     const struct item *x = a, *y = b;
-    const struct kvr_source_token *s = &texts->tokens[x->id], *t = &texts->tokens[y->id];
-    uint32_t shared = s->length < t->length ? s->length : t->length;
-    int order = memcmp(texts->bytes + s->offset, texts->bytes + t->offset, shared);
+    uint32_t shared = x->length < y->length ? x->length : y->length;
+    int order = memcmp(texts->bytes + texts->tokens[x->id].offset,
+        texts->bytes + texts->tokens[y->id].offset, shared);
 
     if (!order)
-        order = (s->length > t->length) - (s->length < t->length);
+        order = (x->length > y->length) - (x->length < y->length);
     return order ? order : (x->id > y->id) - (x->id < y->id);
 }
 
@@ -75,15 +75,16 @@ static struct item *sort_starts(
 static uint32_t shared_bytes(
     const struct texts *texts, const struct item *before, const struct item *item)
 {
-    const struct kvr_source_token *s = &texts->tokens[before->id], *t = &texts->tokens[item->id];
-    uint32_t shorter = s->length < t->length ? s->length : t->length, shared = 8;
+    uint32_t shorter = before->length < item->length ? before->length : item->length, shared = 8;
 
-    if (before->start != item->start)
+    if (before->start != item->start) {
         shared = (uint32_t)__builtin_clzll(before->start ^ item->start) / 8;
-    else
-        while (shared < shorter &&
-               texts->bytes[s->offset + shared] == texts->bytes[t->offset + shared])
+    } else if (shorter > 8) {
+        const uint8_t *x = texts->bytes + texts->tokens[before->id].offset;
+        const uint8_t *y = texts->bytes + texts->tokens[item->id].offset;
+        while (shared < shorter && x[shared] == y[shared])
             shared++;
+    }
     return shared < shorter ? shared : shorter;
 }
 
@@ -101,7 +102,8 @@ bool kvr_text_order(struct kvr_ordered_text *order, uint32_t count, const uint8_
     }
     for (uint32_t i = 0; i < count; i++) {
         const struct kvr_source_token *token = &tokens[order[i].id];
-        items[i] = (struct item){start_of(bytes + token->offset, token->length), order[i].id};
+        items[i] = (struct item){
+            start_of(bytes + token->offset, token->length), order[i].id, token->length};
     }
     struct item *sorted = sort_starts(items, items + count, count, at);
     for (uint32_t i = 0; i < count;) {
@@ -113,8 +115,8 @@ bool kvr_text_order(struct kvr_ordered_text *order, uint32_t count, const uint8_
         i = end;
     }
     for (uint32_t i = 0; i < count; i++)
-        order[i] = (struct kvr_ordered_text){
-            sorted[i].id, i ? shared_bytes(&texts, &sorted[i - 1], &sorted[i]) : 0};
+        order[i] = (struct kvr_ordered_text){sorted[i].id,
+            i ? shared_bytes(&texts, &sorted[i - 1], &sorted[i]) : 0, sorted[i].length};
     free(items);
     free(at);
     return true;
@@ -129,26 +131,25 @@ uint32_t kvr_text_order_keep(
         shared = order[i].shared < shared ? order[i].shared : shared;
         if (!(flags[order[i].id] & flag))
             continue;
-        order[kept++] = (struct kvr_ordered_text){order[i].id, shared};
+        order[kept++] = (struct kvr_ordered_text){order[i].id, shared, order[i].length};
         shared = UINT32_MAX;
     }
     return kept;
 }
 
-bool kvr_text_order_shorter(const struct kvr_ordered_text *order, uint32_t count,
-    const struct kvr_source_token *tokens, uint32_t *shorter)
+bool kvr_text_order_shorter(const struct kvr_ordered_text *order, uint32_t count, uint32_t *shorter)
 {
     /* the texts that the one before starts with, and itself, from the shortest on */
-    struct kvr_ordered_text *chain = malloc(((size_t)count + 1) * sizeof *chain);
+    const struct kvr_ordered_text **chain = malloc(((size_t)count + 1) * sizeof *chain);
     uint32_t depth = 0;
 
     if (!chain)
         return false;
     for (uint32_t i = 0; i < count; i++) {
-        while (depth && chain[depth - 1].shared > order[i].shared)
+        while (depth && chain[depth - 1]->length > order[i].shared)
             depth--;
-        shorter[order[i].id] = depth ? chain[depth - 1].id : KVR_NO_TOKEN;
-        chain[depth++] = (struct kvr_ordered_text){order[i].id, tokens[order[i].id].length};
+        shorter[order[i].id] = depth ? chain[depth - 1]->id : KVR_NO_TOKEN;
+        chain[depth++] = &order[i];
     }
     free(chain);
     return true;

@@ -15,13 +15,14 @@ struct kvr_source_token {
     uint8_t flags; /* enum kvr_token_flag */
 };
 
-/* A text in order: its number, and the bytes at its start that the one before it has, too. */
+/* A text in order: its number, the bytes at its start that the one before it has, too, and all of
+ * its bytes. */
 struct kvr_ordered_text {
-    uint32_t id, shared;
+    uint32_t id, shared, length;
 };
 
 /* Puts `count` texts in order, equal ones by id: on entry each id names one of `tokens`, then they
- * are in order and `shared` is filled. False when memory is short. */
+ * are in order and all is filled. False when memory is short. */
 bool kvr_text_order(struct kvr_ordered_text *order, uint32_t count, const uint8_t *bytes,
     const struct kvr_source_token *tokens);
 
@@ -31,7 +32,7 @@ uint32_t kvr_text_order_keep(
 
 /* For each text in order stores, at shorter[id], the id of the longest other one that it starts
  * with, or KVR_NO_TOKEN. False when memory is short. */
-bool kvr_text_order_shorter(const struct kvr_ordered_text *order, uint32_t count,
-    const struct kvr_source_token *tokens, uint32_t *shorter);
+bool kvr_text_order_shorter(
+    const struct kvr_ordered_text *order, uint32_t count, uint32_t *shorter);
 
 #endif

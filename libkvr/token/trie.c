@@ -116,11 +116,15 @@ static void fill_tree(struct tree *tree, struct step *path, const struct kvr_ord
     tree->nodes[0] = (struct node){0};
     path[0] = (struct step){.lowest = UINT32_MAX};
     for (uint32_t i = 0; i < count; i++) {
-        const struct kvr_source_token *token = &tokens[order[i].id];
-        const uint8_t *text = bytes + token->offset;
-        uint32_t shared = order[i].shared;
+        if (i + 2 * AHEAD < count) {
+            __builtin_prefetch(&tokens[order[i + 2 * AHEAD].id]);
+            __builtin_prefetch(
+                bytes + tokens[order[i + AHEAD].id].offset + order[i + AHEAD].shared);
+        }
+        const uint8_t *text = bytes + tokens[order[i].id].offset;
+        uint32_t shared = order[i].shared, length = order[i].length;
         close_nodes(tree, path, before, shared);
-        for (uint32_t depth = shared + 1; depth <= token->length; depth++) {
+        for (uint32_t depth = shared + 1; depth <= length; depth++) {
             struct node *parent = &tree->nodes[path[depth - 1].node];
             uint32_t number = path[depth].next++;
             if (!parent->children++)
@@ -129,9 +133,9 @@ static void fill_tree(struct tree *tree, struct step *path, const struct kvr_ord
             path[depth].node = number;
             path[depth].lowest = UINT32_MAX;
         }
-        tree->nodes[path[token->length].node].token = order[i].id + 1;
-        path[token->length].lowest = order[i].id;
-        before = token->length;
+        tree->nodes[path[length].node].token = order[i].id + 1;
+        path[length].lowest = order[i].id;
+        before = length;
     }
     close_nodes(tree, path, before, 0);
     tree->parents[0] += tree->nodes[0].children > 0; /* the root is in the first band */
@@ -140,15 +144,15 @@ static void fill_tree(struct tree *tree, struct step *path, const struct kvr_ord
 /* How many nodes there are of each depth: a text adds one of each from what it shares to its
  * length. Stores at path[depth].next where those of a depth start. Returns how many there are of
  * all. */
-static size_t count_nodes(struct step *path, uint32_t longest, const struct kvr_ordered_text *order,
-    uint32_t count, const struct kvr_source_token *tokens)
+static size_t count_nodes(
+    struct step *path, uint32_t longest, const struct kvr_ordered_text *order, uint32_t count)
 {
     size_t nodes = 1;
     uint32_t of_depth = 0;
 
     for (uint32_t i = 0; i < count; i++) {
         path[order[i].shared + 1].next++;
-        path[tokens[order[i].id].length + 1].next--; /* may pass through zero: it is a difference */
+        path[order[i].length + 1].next--; /* may pass through zero: it is a difference */
     }
     for (uint32_t depth = 1; depth <= longest; depth++) {
         of_depth += path[depth].next;
@@ -165,10 +169,9 @@ static bool make_tree(struct tree *tree, const struct kvr_ordered_text *order, u
     uint32_t longest = 0;
 
     for (uint32_t i = 0; i < count; i++)
-        if (tokens[order[i].id].length > longest)
-            longest = tokens[order[i].id].length;
+        longest = order[i].length > longest ? order[i].length : longest;
     struct step *path = calloc((size_t)longest + 2, sizeof *path);
-    size_t nodes = path ? count_nodes(path, longest, order, count, tokens) : 0;
+    size_t nodes = path ? count_nodes(path, longest, order, count) : 0;
     if (nodes && nodes <= UNITS_MOST)
         tree->nodes = kvr_pages_malloc(nodes * sizeof *tree->nodes);
     if (tree->nodes)

@@ -146,6 +146,8 @@ enum kvr_status kvr_source_index(struct kvr_source *source, struct kvr_error *er
 {
     uint32_t slots = 16;
 
+    if (!kvr_buffer_reserve(&source->bytes, KVR_SOURCE_PADDING))
+        return kvr_error_memory(error);
     if (source->indexed)
         return KVR_OK;
     while (slots < source->token_count * 2)
@@ -154,8 +156,7 @@ enum kvr_status kvr_source_index(struct kvr_source *source, struct kvr_error *er
     free(source->hashes);
     source->string_slots = kvr_pages_malloc(slots * sizeof *source->string_slots);
     source->hashes = kvr_pages_malloc(((size_t)source->token_count + 1) * sizeof *source->hashes);
-    /* Where all texts are empty too they stand somewhere: nobody counts from a null pointer. */
-    if (!source->string_slots || !source->hashes || !kvr_buffer_reserve(&source->bytes, 1))
+    if (!source->string_slots || !source->hashes)
         return kvr_error_memory(error);
     memset(source->string_slots, 0xff, slots * sizeof *source->string_slots);
     source->string_mask = slots - 1;
@@ -163,8 +164,7 @@ enum kvr_status kvr_source_index(struct kvr_source *source, struct kvr_error *er
     for (uint32_t id = 0; id < source->token_count + AHEAD; id++) {
         if (id < source->token_count) {
             const struct kvr_source_token *token = &source->tokens[id];
-            source->hashes[id] = kvr_piece_hash_of(
-                (const uint8_t *)source->bytes.data + token->offset, token->length);
+            source->hashes[id] = kvr_source_hash(source->bytes.data + token->offset, token->length);
             __builtin_prefetch(
                 &source->string_slots[(uint32_t)source->hashes[id] & source->string_mask]);
         }

@@ -57,6 +57,22 @@ enum kvr_status kvr_source_add_step(struct kvr_source *source, enum kvr_pipeline
 enum kvr_status kvr_source_index(struct kvr_source *source, struct kvr_error *error);
 uint32_t kvr_source_find(const struct kvr_source *source, const void *bytes, size_t length);
 
+/* kvr_piece_hash_of() a text that has KVR_SOURCE_PADDING bytes behind it that can be read: those of
+ * a source have them once it is indexed. */
+#define KVR_SOURCE_PADDING 16
+static inline uint64_t kvr_source_hash(const void *text, size_t length)
+{
+    uint64_t words[2];
+    unsigned low = length < 8 ? (unsigned)length : 8, high = (unsigned)length - low;
+
+    if (length > 16 || !length)
+        return kvr_piece_hash_of(text, length);
+    memcpy(words, text, sizeof words);
+    words[0] &= UINT64_MAX >> (64 - 8 * low);
+    words[1] = high ? words[1] & UINT64_MAX >> (64 - 8 * high) : 0;
+    return kvr_piece_hash(words[0], words[1]);
+}
+
 /* The same in steps, where many texts are looked for: hash is kvr_piece_hash_of(bytes, length), and
  * what finding it will read is asked for first, the slot and then the token. */
 uint32_t kvr_source_find_hashed(
