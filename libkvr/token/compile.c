@@ -10,7 +10,7 @@ static enum kvr_status order_texts(struct kvr_compiler *c, struct kvr_error *err
     const struct kvr_source *source = c->source;
 
     for (uint32_t id = 0; id < source->token_count; id++) {
-        c->records[id] = (struct kvr_token_record){id, id, 0, KVR_NO_TOKEN};
+        c->halves[id] = (struct kvr_halves){id, id};
         c->flags[id] = source->tokens[id].flags & (uint8_t)~KVR_SOURCE_FIRST;
         if (kvr_source_is_own(&source->tokens[id]))
             c->order[c->order_count++].id = id;
@@ -24,15 +24,11 @@ static enum kvr_status order_texts(struct kvr_compiler *c, struct kvr_error *err
 /* Leaves the tokens in order that merging can reach. */
 static enum kvr_status keep_reachable(struct kvr_compiler *c, struct kvr_error *error)
 {
-    const struct kvr_source *source = c->source;
     uint32_t kept = kvr_text_order_keep(c->order, c->order_count, c->flags, KVR_TOKEN_REACHABLE);
 
     if (kept < c->order_count && !kvr_text_order_shorter(c->order, kept, c->shorter))
         return kvr_error_memory(error);
     c->order_count = kept;
-    for (uint32_t id = 0; id < source->token_count; id++)
-        if (c->flags[id] & KVR_TOKEN_REACHABLE)
-            c->records[id].shorter = c->shorter[id];
     return KVR_OK;
 }
 
@@ -93,11 +89,12 @@ enum kvr_status kvr_source_compile(struct kvr_source *source, struct kvr_pages *
     if (status)
         return status;
     c.bytes = (const uint8_t *)source->bytes.data;
-    c.records = kvr_pages_malloc(count * sizeof *c.records);
+    c.halves = kvr_pages_malloc(count * sizeof *c.halves);
+    c.orders = source->ranked ? NULL : calloc(count, sizeof *c.orders);
     c.flags = malloc(count);
     c.order = kvr_pages_malloc(count * sizeof *c.order);
     c.shorter = kvr_pages_malloc(count * sizeof *c.shorter);
-    if (!c.records || !c.flags || !c.order || !c.shorter)
+    if (!c.halves || (!c.orders && !source->ranked) || !c.flags || !c.order || !c.shorter)
         status = kvr_error_memory(error);
     if (!status)
         status = order_texts(&c, error);
@@ -111,7 +108,8 @@ enum kvr_status kvr_source_compile(struct kvr_source *source, struct kvr_pages *
         status = index_merges(&c, error);
     if (!status)
         status = kvr_compile_layout(&c, image, image_bytes, error);
-    free(c.records);
+    free(c.halves);
+    free(c.orders);
     free(c.flags);
     free(c.order);
     free(c.shorter);

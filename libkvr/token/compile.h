@@ -7,10 +7,16 @@
 
 #include "token/vocabulary_source.h"
 
+/* The pair that forms a token; the token itself twice: it has none. */
+struct kvr_halves {
+    uint32_t left, right;
+};
+
 struct kvr_compiler {
     struct kvr_source *source;
-    const uint8_t *bytes; /* of the source */
-    struct kvr_token_record *records;
+    const uint8_t *bytes;      /* of the source */
+    struct kvr_halves *halves; /* by token */
+    uint32_t *orders;          /* by token, as in a record; NULL for rank files: see below */
     uint8_t *flags;
     struct kvr_ordered_text *order; /* the texts that the model can have; once pairs are found,
                                        only of the tokens that merging can reach */
@@ -21,8 +27,17 @@ struct kvr_compiler {
     bool irregular;
 };
 
-/* Fills records (but for `shorter`), flags and irregular. `order` and `shorter` are filled, of all
- * texts of the model. */
+/* As in a record: 1 + the rank of the merge that forms the token, or 0. In rank files that is the
+ * token's id. */
+static inline uint32_t kvr_compiled_order(const struct kvr_compiler *c, uint32_t id)
+{
+    if (c->orders)
+        return c->orders[id];
+    return c->halves[id].left == id ? 0 : id + 1;
+}
+
+/* Fills halves, orders, flags and irregular. They are as of tokens without pairs, and `order` and
+ * `shorter` are of all texts of the model. */
 enum kvr_status kvr_compile_pairs(struct kvr_compiler *compiler, struct kvr_error *error);
 
 /* Lays out the image, whose pages must be empty, from what was found. */

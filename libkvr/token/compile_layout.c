@@ -33,9 +33,9 @@ static bool gather_pairs(struct layout *l)
     if (!l->pairs)
         return false;
     for (uint32_t id = 0; id < c->source->token_count; id++) {
-        const struct kvr_token_record *r = &c->records[id];
-        if (r->order)
-            l->pairs[l->pair_count++] = (struct kvr_pair){r->left, r->right, id};
+        const struct kvr_halves *h = &c->halves[id];
+        if (h->left != id)
+            l->pairs[l->pair_count++] = (struct kvr_pair){h->left, h->right, id};
     }
     return kvr_pair_table_size(
         l->pairs, l->pair_count, &l->header.pair_buckets, &l->header.filter_words);
@@ -46,10 +46,10 @@ static bool ids_in_order(const struct kvr_compiler *c)
     uint32_t last = 0;
 
     for (uint32_t id = 0; id < c->source->token_count; id++) {
-        if (c->records[id].order && c->records[id].order < last)
+        uint32_t order = kvr_compiled_order(c, id);
+        if (order && order < last)
             return false;
-        if (c->records[id].order)
-            last = c->records[id].order;
+        last = order ? order : last;
     }
     return true;
 }
@@ -207,9 +207,23 @@ static void fill_neighbours(struct layout *l)
         }
         if (all & 0x80) /* there are no borders between two characters of ASCII */
             kvr_borders_add(borders, l->header.border_bits - 1, partial_left, bytes, length);
-        if (length == 2 && c->records[id].order)
+        if (length == 2 && c->halves[id].left != id)
             pairs[bytes[0] << 8 | bytes[1]] = id;
     }
+}
+
+static void fill_records(struct layout *l)
+{
+    const struct kvr_compiler *c = l->c;
+    struct kvr_token_record *records = section_of(l, KVR_SECTION_RECORDS);
+
+    for (uint32_t id = 0; id < c->source->token_count; id++)
+        records[id] = (struct kvr_token_record){
+            .left = c->halves[id].left,
+            .right = c->halves[id].right,
+            .order = kvr_compiled_order(c, id),
+            .shorter = c->flags[id] & KVR_TOKEN_REACHABLE ? c->shorter[id] : KVR_NO_TOKEN,
+        };
 }
 
 static void fill_steps(struct layout *l)
@@ -238,9 +252,7 @@ static void fill(struct layout *l)
     if (c->irregular)
         memcpy(section_of(l, KVR_SECTION_MERGES), c->merges, c->merge_slots * sizeof *c->merges);
     memcpy(section_of(l, KVR_SECTION_TRIE), l->trie.data, l->trie.length);
-    if (c->source->token_count)
-        memcpy(section_of(l, KVR_SECTION_RECORDS), c->records,
-            c->source->token_count * sizeof *c->records);
+    fill_records(l);
     fill_steps(l);
     memcpy(l->image, &l->header, sizeof l->header);
 }

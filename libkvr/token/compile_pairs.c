@@ -40,14 +40,20 @@ struct part {
 struct search {
     struct kvr_compiler *c;
     struct kvr_source *source;
-    struct kvr_token_record *records;
+    struct kvr_halves *halves;
     struct part *parts;
-    uint32_t *slots; /* by pair: 1 + number of the merge, of rank files 1 + the token; 0: empty */
-    uint32_t slot_mask;
+    uint32_t *slots; /* by pair: of entry_bits 1 + number of the merge, of rank files 1 + the token;
+                        above them bits of the hash; 0: empty */
+    uint32_t slot_mask, entry_bits;
     uint64_t *filter;        /* of all pairs that merge, as far as they are known: a bit each */
     uint32_t symbol_of[256]; /* of byte-level models: the token of a byte, or KVR_NO_TOKEN */
     bool by_text;            /* of rank files: look up texts instead of pairs */
     bool orderly;            /* every pair so far comes after those of its halves */
+};
+
+/* What a pair merges to. Order 0: to nothing. */
+struct outcome {
+    uint32_t order, result;
 };
 
 /* Most pairs that are asked for do not merge, and the tables are larger than the caches. */
@@ -58,43 +64,35 @@ static inline uint32_t filter_bit(uint64_t hash)
     return (uint32_t)(hash >> 40) % FILTER_BITS;
 }
 
-/* What the pair of a slot merges to. */
-static inline struct kvr_merge slot_merge(const struct search *s, uint32_t entry)
-{
-    if (!s->source->ranked) {
-        struct kvr_merge merge = s->source->merges[entry - 1];
-        merge.order = entry;
-        return merge;
-    }
-    const struct kvr_token_record *record = &s->records[entry - 1];
-    return (struct kvr_merge){record->left, record->right, record->order, entry - 1};
-}
-
 /* The slot of a pair, or the free one where it would be. */
 static inline uint32_t *pair_slot(
-    const struct search *s, uint32_t left, uint32_t right, uint64_t hash, struct kvr_merge *merge)
+    const struct search *s, uint32_t left, uint32_t right, uint64_t hash)
 {
     uint32_t slot = kvr_pair_slot(hash) & s->slot_mask;
+    uint32_t tag = (uint32_t)(hash >> 32) >> s->entry_bits;
 
     for (; s->slots[slot]; slot = (slot + 1) & s->slot_mask) {
-        *merge = slot_merge(s, s->slots[slot]);
-        if (merge->left == left && merge->right == right)
-            return &s->slots[slot];
+        if (s->slots[slot] >> s->entry_bits != tag)
+            continue;
+        uint32_t number = (s->slots[slot] & ((UINT32_C(1) << s->entry_bits) - 1)) - 1;
+        const uint32_t *pair =
+            s->source->ranked ? &s->halves[number].left : &s->source->merges[number].left;
+        if (pair[0] == left && pair[1] == right)
+            break;
     }
-    merge->order = 0;
     return &s->slots[slot];
 }
 
-/* The merge of a pair; its order is 0 where it does not merge. */
-static inline struct kvr_merge find_merge(const struct search *s, uint32_t left, uint32_t right)
+static inline struct outcome find_merge(const struct search *s, uint32_t left, uint32_t right)
 {
     uint64_t hash = kvr_pair_hash(left, right);
     uint32_t bit = filter_bit(hash);
-    struct kvr_merge merge = {0};
 
-    if (s->filter[bit / 64] >> bit % 64 & 1)
-        pair_slot(s, left, right, hash, &merge);
-    return merge;
+    if (!(s->filter[bit / 64] >> bit % 64 & 1))
+        return (struct outcome){0, 0};
+    uint32_t entry = *pair_slot(s, left, right, hash) & ((UINT32_C(1) << s->entry_bits) - 1);
+    return (struct outcome){
+        entry, s->source->ranked || !entry ? entry - 1 : s->source->merges[entry - 1].result};
 }
 
 /* Of equal pairs the last counts, as in the reference. */
@@ -102,9 +100,9 @@ static void enter_pair(struct search *s, uint32_t left, uint32_t right, uint32_t
 {
     uint64_t hash = kvr_pair_hash(left, right);
     uint32_t bit = filter_bit(hash);
-    struct kvr_merge merge;
 
-    *pair_slot(s, left, right, hash, &merge) = entry;
+    *pair_slot(s, left, right, hash) =
+        (uint32_t)(hash >> 32) >> s->entry_bits << s->entry_bits | entry;
     s->filter[bit / 64] |= UINT64_C(1) << bit % 64;
 }
 
@@ -118,9 +116,9 @@ static void rank_pair(const struct search *s, struct part *part, const struct pa
         part->result = id;
         return;
     }
-    struct kvr_merge merge = find_merge(s, part->id, next->id);
-    part->order = merge.order;
-    part->result = merge.result;
+    struct outcome outcome = find_merge(s, part->id, next->id);
+    part->order = outcome.order;
+    part->result = outcome.result;
 }
 
 static uint32_t find_symbol(const struct search *s, const uint8_t *bytes, size_t length)
@@ -153,9 +151,9 @@ static uint32_t split_symbols(const struct search *s, const struct kvr_source_to
 static void record_pair(
     struct search *s, uint32_t id, uint32_t left, uint32_t right, uint32_t order)
 {
-    s->records[id].left = left;
-    s->records[id].right = right;
-    s->records[id].order = order;
+    s->halves[id] = (struct kvr_halves){left, right};
+    if (s->c->orders)
+        s->c->orders[id] = order;
     s->c->flags[id] |= KVR_TOKEN_REACHABLE;
     if (s->source->ranked)
         enter_pair(s, left, right, id + 1);
@@ -213,22 +211,24 @@ static bool encode_token(struct search *s, uint32_t id)
 /* Whether two tokens whose pairs are known stay side by side until both are whole; see bpe.c. */
 static bool seam_holds(const struct search *s, uint32_t x, uint32_t y)
 {
-    for (;;) {
-        const struct kvr_token_record *left = &s->records[x], *right = &s->records[y];
+    uint32_t left = kvr_compiled_order(s->c, x), right = kvr_compiled_order(s->c, y);
+
+    while (left | right) {
         uint32_t limit;
-        if (left->order > right->order) {
-            limit = left->order;
-            x = left->right;
-        } else if (right->order) {
-            limit = right->order + 1;
-            y = right->left;
+        if (left > right) {
+            limit = left;
+            x = s->halves[x].right;
+            left = kvr_compiled_order(s->c, x);
         } else {
-            return true;
+            limit = right + 1;
+            y = s->halves[y].left;
+            right = kvr_compiled_order(s->c, y);
         }
-        struct kvr_merge merge = find_merge(s, x, y);
-        if (merge.order && merge.order < limit)
+        uint32_t order = find_merge(s, x, y).order;
+        if (order && order < limit)
             return false;
     }
+    return true;
 }
 
 /* Tries the merges in their order. What needs no merge is known first. */
@@ -249,8 +249,8 @@ static void try_merges(struct search *s)
     for (uint32_t i = 0; i < source->merge_count; i++) {
         const struct kvr_merge *merge = &source->merges[i];
         if (i + 8 < source->merge_count) {
-            __builtin_prefetch(&s->records[source->merges[i + 8].left]);
-            __builtin_prefetch(&s->records[source->merges[i + 8].right]);
+            __builtin_prefetch(&s->halves[source->merges[i + 8].left]);
+            __builtin_prefetch(&s->halves[source->merges[i + 8].right]);
         }
         if (!(flags[merge->left] & flags[merge->right] & KVR_TOKEN_REACHABLE) ||
             flags[merge->result] & KVR_TOKEN_REACHABLE ||
@@ -299,7 +299,7 @@ static void make_guesses(const struct search *s, uint32_t id, struct guess guess
         guesses[i].hash =
             kvr_source_hash(s->c->bytes + token->offset + length, token->length - length);
         kvr_source_ask_slot(s->source, guesses[i].hash);
-        __builtin_prefetch(&s->records[left]);
+        __builtin_prefetch(&s->halves[left]);
     }
 }
 
@@ -315,7 +315,7 @@ static void ask_texts(const struct search *s, const struct guess guesses[GUESSES
         uint32_t right = guesses[i].right;
         if (right == KVR_NO_TOKEN)
             continue;
-        __builtin_prefetch(&s->records[right]);
+        __builtin_prefetch(&s->halves[right]);
         __builtin_prefetch(&s->c->flags[right]);
         __builtin_prefetch(s->c->bytes + s->source->tokens[right].offset);
     }
@@ -328,8 +328,8 @@ static void ask_seams(const struct search *s, const struct guess guesses[GUESSES
         uint32_t left = guesses[i].left, right = guesses[i].right;
         if (right == KVR_NO_TOKEN)
             continue;
-        __builtin_prefetch(&s->records[s->records[left].right]);
-        __builtin_prefetch(&s->records[s->records[right].left]);
+        __builtin_prefetch(&s->halves[s->halves[left].right]);
+        __builtin_prefetch(&s->halves[s->halves[right].left]);
         __builtin_prefetch(&s->slots[kvr_pair_slot(kvr_pair_hash(left, right)) & s->slot_mask], 1);
     }
 }
@@ -341,8 +341,8 @@ static void ask_behind(const struct search *s, const struct guess guesses[GUESSE
         uint32_t left = guesses[i].left, right = guesses[i].right;
         if (right == KVR_NO_TOKEN)
             continue;
-        __builtin_prefetch(&s->records[s->records[s->records[left].right].right]);
-        __builtin_prefetch(&s->records[s->records[s->records[right].left].left]);
+        __builtin_prefetch(&s->halves[s->halves[s->halves[left].right].right]);
+        __builtin_prefetch(&s->halves[s->halves[s->halves[right].left].left]);
     }
 }
 
@@ -379,7 +379,7 @@ static void settle(struct search *s, uint32_t id, const struct guess guesses[GUE
     encode_token(s, id);
     s->by_text = false;
     /* a pair that others led to, of higher rank perhaps */
-    s->orderly = s->orderly && !s->records[id].order;
+    s->orderly = s->orderly && s->halves[id].left == id;
 }
 
 static void find_by_rank(struct search *s)
@@ -443,6 +443,7 @@ static enum kvr_status prepare(struct search *s, struct kvr_error *error)
         return kvr_error_memory(error);
     memset(s->slots, 0, slots * sizeof *s->slots);
     s->slot_mask = slots - 1;
+    s->entry_bits = 32 - (uint32_t)__builtin_clz(pairs | 1);
     for (int b = 0; b < 256; b++)
         s->symbol_of[b] = find_symbol(s, &(uint8_t){(uint8_t)b}, 1);
     return KVR_OK;
@@ -452,7 +453,7 @@ enum kvr_status kvr_compile_pairs(struct kvr_compiler *compiler, struct kvr_erro
 {
     struct search s = {.c = compiler,
         .source = compiler->source,
-        .records = compiler->records,
+        .halves = compiler->halves,
         .orderly = compiler->source->model == KVR_MODEL_BYTE_BPE};
     enum kvr_status status = prepare(&s, error);
 
@@ -461,9 +462,9 @@ enum kvr_status kvr_compile_pairs(struct kvr_compiler *compiler, struct kvr_erro
     else if (!status)
         find_by_merges(&s);
     for (uint32_t id = 0; id < s.source->token_count; id++) {
-        const struct kvr_token_record *r = &s.records[id];
-        if (r->order &&
-            (s.records[r->left].order >= r->order || s.records[r->right].order >= r->order))
+        uint32_t order = kvr_compiled_order(compiler, id);
+        if (order && (kvr_compiled_order(compiler, s.halves[id].left) >= order ||
+                         kvr_compiled_order(compiler, s.halves[id].right) >= order))
             compiler->irregular = true;
     }
     free(s.parts);
