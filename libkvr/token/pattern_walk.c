@@ -331,15 +331,9 @@ static enum outcome take_step(struct kvr_walk *walk, uint32_t *number, size_t *a
     const struct kvr_pattern_step *step = &walk->program->steps[*number];
     size_t base = walk->frame_count;
     enum outcome outcome = FAILED;
-    unsigned size;
     bool holds;
 
     switch ((enum kvr_pattern_operation)step->operation) {
-    case KVR_OP_SET:
-        size = in_set(walk, step->set, *at);
-        *at += size;
-        ++*number;
-        return size ? MATCHED : FAILED;
     case KVR_OP_JUMP:
         *number = step->first;
         return MATCHED;
@@ -399,13 +393,21 @@ static enum outcome walk_from(
     for (;;) {
         const struct kvr_pattern_step *step = &walk->program->steps[number];
         enum outcome outcome = FAILED;
+        unsigned size;
+        for (; step->operation == KVR_OP_SET && (size = in_set(walk, step->set, at)); step++) {
+            at += size;
+            number++;
+            walk->steps++;
+        }
         if (step->operation == KVR_OP_MATCH) {
             *stop = at;
             return MATCHED;
         }
         if (++walk->steps > limit)
             walk->status = KVR_BAD_INPUT;
-        if (step->operation == KVR_OP_SPLIT) {
+        if (step->operation == KVR_OP_SET) {
+            outcome = FAILED;
+        } else if (step->operation == KVR_OP_SPLIT) {
             bool first = may_take(walk, step->maps[0], at);
             bool second = may_take(walk, step->maps[1], at);
             bool inside = step->loop == KVR_LOOP_FIRST ? first : step->loop && second;

@@ -217,9 +217,14 @@ def parts(token, known):
 ADDED = ["<|end_of_text|>", "<|end_of_turn|>", "<|end|>", "<|", "<think>"] + [f"<|reserved_{i}|>" for i in range(300)]
 
 
-def added(first):
-    return [{"id": first + i, "content": text, "special": text.startswith("<|r"), "single_word": False, "lstrip": False,
-             "rstrip": False, "normalized": False} for i, text in enumerate(ADDED)]
+# added tokens that share long starts, or are made of what others strip
+LONG = [letter * 500 + "|" for letter in "aA17 .'<_\u0301的\0\n"] + ["ab" * 300 + "|", "\r\n" * 200 + "|", "e\u0301" * 100 + "|"]
+SPACES = ["  ", "\t", "\r\n", "\u3000"]
+
+
+def added(first, texts=()):
+    return [{"id": first + i, "content": text, "special": text.startswith("<|r"), "single_word": False, "lstrip": text in SPACES,
+             "rstrip": text in SPACES, "normalized": False} for i, text in enumerate(ADDED + list(texts))]
 
 
 def byte_level(count=3000):
@@ -261,10 +266,10 @@ def write(folder):
     files = {}
     model, sp = byte_level(), sentence_piece()
 
-    def keep(name, model, normalizers, pre, decoder):
+    def keep(name, model, normalizers, pre, decoder, more=()):
         files[name] = os.path.join(folder, name.replace(" ", "-") + ".tokenizer.json")
         with open(files[name], "w", encoding="utf-8") as file:
-            json.dump({"version": "1.0", "added_tokens": added(len(model["vocab"])), "model": model, "decoder": decoder,
+            json.dump({"version": "1.0", "added_tokens": added(len(model["vocab"]), more), "model": model, "decoder": decoder,
                        "normalizer": steps("", "normalizers", normalizers), "pre_tokenizer": pre, "post_processor": None}, file)
     for name, pre in PATTERNS.items():
         last = [] if any(step["type"] == "ByteLevel" for step in pre) else [BYTES]
@@ -273,6 +278,8 @@ def write(folder):
         pre = PATTERNS[pattern]
         last = [] if pre == [GPT2] else [BYTES]
         keep(name, model, normal, steps("", "pretokenizers", pre + last), BYTES)
+    for name, more in ("long added tokens", LONG), ("stripping added tokens", SPACES):
+        keep(name, model, [], steps("", "pretokenizers", PATTERNS["llama3"] + [BYTES]), BYTES, more)
     fuse = {"type": "Sequence", "decoders": [{"type": "Replace", "pattern": {"String": MARK}, "content": " "},
                                              {"type": "ByteFallback"}, {"type": "Fuse"}]}
     for name, (normal, pre) in SENTENCEPIECE.items():
