@@ -2,28 +2,20 @@
 
 #include <stdlib.h>
 
+#define LONG_TEXT 48 /* bytes */
+
 void kvr_added_release(struct kvr_added *added)
 {
     kvr_buffer_release(&added->units);
+    kvr_backward_release(&added->backward);
     memset(added, 0, sizeof *added);
-}
-
-/* Those of the texts in order that are not the same as the one before, which has the lower number.
- */
-static uint32_t drop_repeated(struct kvr_ordered_text *order, uint32_t count)
-{
-    uint32_t kept = 0;
-
-    for (uint32_t i = 0; i < count; i++)
-        if (!i || order[i].shared < order[i].length || order[i - 1].length != order[i].length)
-            order[kept++] = order[i];
-    return kept;
 }
 
 enum kvr_status kvr_added_build(struct kvr_added *added, const uint8_t *bytes,
     const struct kvr_source_token *texts, uint32_t count, struct kvr_error *error)
 {
     struct kvr_ordered_text *order = malloc(((size_t)count + 1) * sizeof *order);
+    uint32_t longest = 0;
     int starts = 0;
 
     memset(added, 0, sizeof *added);
@@ -33,6 +25,7 @@ enum kvr_status kvr_added_build(struct kvr_added *added, const uint8_t *bytes,
             continue;
         order[added->count++].id = i;
         added->starts[bytes[texts[i].offset]] = true;
+        longest = texts[i].length > longest ? texts[i].length : longest;
     }
     for (int byte = 0; byte < 256; byte++) {
         if (added->starts[byte]) {
@@ -42,11 +35,16 @@ enum kvr_status kvr_added_build(struct kvr_added *added, const uint8_t *bytes,
     }
     if (starts != 1)
         added->only_start = -1;
+    added->is_long = longest > LONG_TEXT;
+    if (added->is_long) {
+        free(order);
+        return kvr_backward_build(&added->backward, bytes, texts, count, error);
+    }
     enum kvr_status status = KVR_OK;
     if (!order || !kvr_text_order(order, added->count, bytes, texts))
         status = kvr_error_memory(error);
     if (!status) {
-        added->count = drop_repeated(order, added->count);
+        added->count = kvr_text_order_unique(order, added->count);
         status = kvr_trie_build(order, added->count, bytes, texts, &added->units, error);
     }
     free(order);
@@ -73,11 +71,13 @@ static uint32_t match_at(
     return found;
 }
 
-uint32_t kvr_added_find(const struct kvr_added *added, const uint8_t *text, size_t from,
-    size_t length, size_t *start, size_t *stop)
+uint32_t kvr_added_find(const struct kvr_added *added, struct kvr_backward_matches *matches,
+    const uint8_t *text, size_t from, size_t length, size_t *start, size_t *stop)
 {
     if (!added->count)
         return KVR_NO_TOKEN;
+    if (added->is_long)
+        return kvr_backward_find(&added->backward, matches, text, from, length, start, stop);
     for (size_t at = from; at < length; at++) {
         size_t size = 0;
         if (added->only_start >= 0) {

@@ -123,19 +123,27 @@ static enum kvr_status encode_text(struct kvr_encoder *encoder, const uint8_t *t
     return status;
 }
 
+/* Where the white space ends that starts at `at`. *known: a stretch of it that was looked at. */
+static size_t spaces_end(const uint8_t *text, size_t at, size_t length, size_t known[2])
+{
+    if (at < known[0] || at > known[1]) {
+        known[0] = at;
+        known[1] = at + kvr_spaces_after(text + at, length - at);
+    }
+    return known[1];
+}
+
 /* What a match of an added token becomes after single_word, lstrip and rstrip; false: no match. */
 static bool settle_match(const struct kvr_vocabulary_step *step, const uint8_t *text, size_t length,
-    size_t floor, size_t *start, size_t *stop)
+    size_t floor, size_t spaces[2], size_t *start, size_t *stop)
 {
     if (step->flags & KVR_ADDED_SINGLE_WORD &&
         (kvr_ends_with_word(text, *start) || kvr_starts_with_word(text + *stop, length - *stop)))
         return false;
-    if (step->flags & KVR_ADDED_LSTRIP) {
-        size_t stripped = *start - kvr_spaces_before(text, *start);
-        *start = stripped > floor ? stripped : floor;
-    }
+    if (step->flags & KVR_ADDED_LSTRIP)
+        *start = *start > floor ? *start - kvr_spaces_before(text + floor, *start - floor) : floor;
     if (step->flags & KVR_ADDED_RSTRIP)
-        *stop += kvr_spaces_after(text + *stop, length - *stop);
+        *stop = spaces_end(text, *stop, length, spaces);
     return true;
 }
 
@@ -149,17 +157,18 @@ static enum kvr_status split_added(struct kvr_encoder *encoder, const struct kvr
 {
     uint32_t count;
     const struct kvr_vocabulary_step *steps = kvr_steps(encoder->tokenizer, KVR_ADDED, &count);
-    size_t floor = 0, from = 0, start, stop;
+    size_t floor = 0, from = 0, spaces[2] = {1, 0}, start, stop;
+    struct kvr_backward_matches matches = {0};
     enum kvr_status status = KVR_OK;
 
     while (!(flags & KVR_ENCODE_NO_ADDED) && !status) {
-        uint32_t found = kvr_added_find(added, text, from, length, &start, &stop);
+        uint32_t found = kvr_added_find(added, &matches, text, from, length, &start, &stop);
         if (found == KVR_NO_TOKEN)
             break;
         const struct kvr_vocabulary_step *step = &steps[found];
         from = stop;
         if ((step->flags & KVR_ADDED_SPECIAL && !(flags & KVR_ENCODE_SPECIAL)) ||
-            !settle_match(step, text, length, floor, &start, &stop))
+            !settle_match(step, text, length, floor, spaces, &start, &stop))
             continue;
         if (floor < start)
             status = part(
@@ -168,6 +177,9 @@ static enum kvr_status split_added(struct kvr_encoder *encoder, const struct kvr
             kvr_ids_push(ids, (uint32_t)step->a);
         floor = stop;
     }
+    if (matches.failed && !status)
+        status = kvr_error_memory(error);
+    kvr_backward_matches_release(&matches);
     if (!status && floor < length)
         status =
             part(encoder, text + floor, length - floor, at_start && floor == 0, flags, ids, error);

@@ -137,6 +137,16 @@ uint32_t kvr_text_order_keep(
     return kept;
 }
 
+uint32_t kvr_text_order_unique(struct kvr_ordered_text *order, uint32_t count)
+{
+    uint32_t kept = 0;
+
+    for (uint32_t i = 0; i < count; i++)
+        if (!i || order[i].shared < order[i].length || order[i - 1].length != order[i].length)
+            order[kept++] = order[i];
+    return kept;
+}
+
 bool kvr_text_order_shorter(const struct kvr_ordered_text *order, uint32_t count, uint32_t *shorter)
 {
     /* the texts that the one before starts with, and itself, from the shortest on */

@@ -30,6 +30,10 @@ bool kvr_text_order(struct kvr_ordered_text *order, uint32_t count, const uint8_
 uint32_t kvr_text_order_keep(
     struct kvr_ordered_text *order, uint32_t count, const uint8_t *flags, uint8_t flag);
 
+/* Leaves out the texts that are the same as the one before, which has the lower number; returns how
+ * many are left. */
+uint32_t kvr_text_order_unique(struct kvr_ordered_text *order, uint32_t count);
+
 /* For each text in order stores, at shorter[id], the id of the longest other one that it starts
  * with, or KVR_NO_TOKEN. False when memory is short. */
 bool kvr_text_order_shorter(

@@ -5,6 +5,7 @@
  */
 #include "base/random.h"
 #include "tests/unit/unit.h"
+#include "token/alphabet.h"
 #include "token/tokenizer.h"
 #include "token/unicode.h"
 
@@ -102,12 +103,88 @@ static void no_text_is_slow_with_mistral(void **state)
     check_shared("mistral_v0_1.tokenizer.json.gz");
 }
 
+/* A tokenizer.json of single bytes, with a split pattern and one added token. */
+static void write_vocabulary(struct kvr_buffer *out, const char *pattern, const char *added)
+{
+    kvr_buffer_append_format(out,
+        "{\"added_tokens\":[{\"id\":256,\"special\":true,%s}],\"normalizer\":null,\"pre_"
+        "tokenizer\":"
+        "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\",\"pattern\":{\"Regex\":"
+        "\"%s\"},\"behavior\":\"Isolated\",\"invert\":false},{\"type\":\"ByteLevel\","
+        "\"add_prefix_space\":false,\"use_regex\":false}]},\"decoder\":{\"type\":\"ByteLevel\"},"
+        "\"model\":{\"type\":\"BPE\",\"merges\":[],\"vocab\":{",
+        added, pattern);
+    for (int byte = 0; byte < 256; byte++) {
+        struct kvr_buffer letter = {0};
+        char c = (char)byte;
+        kvr_bytes_to_alphabet(&c, 1, &letter);
+        const char *escape = c == '"' || c == '\\' ? "\\" : "";
+        kvr_buffer_append_format(
+            out, "%s\"%s%s\":%d", byte ? "," : "", escape, kvr_buffer_text(&letter), byte);
+        kvr_buffer_release(&letter);
+    }
+    kvr_buffer_append_text(out, "}}}");
+}
+
+/* Patterns whose matches fail far ahead, added tokens that others begin like, or that strip. */
+static void no_text_is_slow_with_steps_that_look_far(void **state)
+{
+    static const char plain[] = "\"content\":\"<s>\"",
+                      strips[] = "\"content\":\"  \",\"lstrip\":true,\"rstrip\":true";
+    static const struct {
+        const char *pattern, *added, *unit;
+    } cases[] = {
+        {"(?=(\\\\d{3})+(?!\\\\d))", plain, "1"},
+        {"\\\\d{1,3}(?=(?:\\\\d{3})*\\\\b)", plain, "7"},
+        {"\\\\s+!|.", plain, " "},
+        {"[^!]*!|.", plain, "ab"},
+        {"(\\\\w+)+!|.", plain, "a"},
+        {".", strips, " "},
+        {".", NULL, "-"},
+    };
+    char *text = malloc(TEXT_BYTES + 1), dashes[2100];
+
+    (void)state;
+    assert_non_null(text);
+    snprintf(dashes, sizeof dashes, "\"content\":\"%0*d|\"", 2000, 0);
+    for (char *c = dashes; *c; c++)
+        *c = *c == '0' ? '-' : *c;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct kvr_buffer file = {0};
+        struct kvr_tokenizer *tokenizer;
+        struct kvr_encoder *encoder;
+        struct kvr_error error;
+        struct kvr_ids ids = {0};
+        write_vocabulary(&file, cases[i].pattern, cases[i].added ? cases[i].added : dashes);
+        if (kvr_tokenizer_parse(&tokenizer, file.data, file.length, "tokenizer.json", &error))
+            fail_msg("%s", error.text);
+        assert_int_equal(kvr_encoder_new(&encoder, tokenizer, &error), KVR_OK);
+        for (size_t k = 0; k < TEXT_BYTES; k++)
+            text[k] = cases[i].unit[k % strlen(cases[i].unit)];
+        text[TEXT_BYTES] = 'x';
+        double began = cpu_seconds();
+        if (kvr_encode(encoder, text, TEXT_BYTES + 1, KVR_ENCODE_SPECIAL, &ids, &error))
+            fail_msg("%s", error.text);
+        if (cpu_seconds() - began > 1)
+            fail_msg(
+                "%s on '%s' takes %.2f s", cases[i].pattern, cases[i].unit, cpu_seconds() - began);
+        /* "  " with all spaces about it is one token, then comes the letter */
+        assert_int_equal(ids.count, cases[i].added == strips ? 2 : TEXT_BYTES + 1);
+        kvr_ids_release(&ids);
+        kvr_encoder_release(encoder);
+        kvr_tokenizer_release(tokenizer);
+        kvr_buffer_release(&file);
+    }
+    free(text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_text_is_slow_with_cl100k),
         cmocka_unit_test(no_text_is_slow_with_qwen3),
         cmocka_unit_test(no_text_is_slow_with_mistral),
+        cmocka_unit_test(no_text_is_slow_with_steps_that_look_far),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
