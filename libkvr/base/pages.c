@@ -115,3 +115,12 @@ void *kvr_pages_malloc(size_t bytes)
         (void)madvise(data, bytes, MADV_HUGEPAGE);
     return data;
 }
+
+void kvr_pages_advise(void *data, size_t bytes)
+{
+    uintptr_t start = ((uintptr_t)data + HUGE_PAGE_BYTES - 1) & ~(HUGE_PAGE_BYTES - 1);
+    uintptr_t end = ((uintptr_t)data + bytes) & ~(HUGE_PAGE_BYTES - 1);
+
+    if (start < end)
+        (void)madvise((void *)start, end - start, MADV_HUGEPAGE);
+}

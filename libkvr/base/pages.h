@@ -11,6 +11,10 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 struct kvr_pages {
     void *data;        /* NULL while nothing is held */
     size_t size_bytes; /* what is mapped: at least what was asked for, a multiple of a page */
@@ -28,7 +32,14 @@ void kvr_pages_release(struct kvr_pages *pages);
  * fault for each small one would cost more than the writing. Given back with free(). */
 void *kvr_pages_malloc(size_t bytes);
 
+/* Asks for huge pages for memory that somebody else allocated. */
+void kvr_pages_advise(void *data, size_t bytes);
+
 /* What kvr_pages_grow() would map for `bytes`. */
 size_t kvr_pages_round(size_t bytes);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -1,8 +1,12 @@
 #include "line/structure.h"
+#include "base/pages.h"
 
 #include <memory>
 #include <new>
 #include <simdjson.h>
+
+/* From here on a text's positions are megabytes. */
+static const size_t LARGE_TEXT = size_t(1) << 20;
 
 struct kvr_structure {
     std::unique_ptr<simdjson::internal::dom_parser_implementation> parser;
@@ -38,6 +42,8 @@ static bool reserve(struct kvr_structure *structure, size_t length)
             capacity, 1, structure->parser) != simdjson::SUCCESS)
         return false;
     structure->capacity = capacity;
+    if (capacity >= LARGE_TEXT)
+        kvr_pages_advise(structure->parser->structural_indexes.get(), capacity * sizeof(uint32_t));
     return true;
 }
 

@@ -10,16 +10,20 @@ static uint32_t character_of(uint8_t byte)
     return byte == 173 ? 256u + 67 : byte;
 }
 
+/* The bytes that the characters from U+0100 on stand for. */
+static const uint8_t others[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18,
+    19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 127, 128, 129, 130, 131, 132, 133, 134,
+    135, 136, 137, 138, 139, 140, 141, 142, 143, 144, 145, 146, 147, 148, 149, 150, 151, 152, 153,
+    154, 155, 156, 157, 158, 159, 160, 173};
+
 /* The byte that a character stands for, or -1. */
-static int byte_of(uint32_t character)
+static inline int byte_of(uint32_t character)
 {
-    if ((character >= 33 && character <= 126) || (character >= 161 && character <= 172) ||
-        (character >= 174 && character <= 255))
-        return (int)character;
-    if (character < 256 || character >= 256 + 68)
-        return -1;
-    uint32_t index = character - 256; /* 0..32, 127..160, 173 in order */
-    return index < 33 ? (int)index : index < 67 ? (int)(127 + index - 33) : 173;
+    if (character >= 256)
+        return character < 256 + sizeof others ? others[character - 256] : -1;
+    return (character > 160 && character != 173) || (character > 32 && character < 127)
+               ? (int)character
+               : -1;
 }
 
 void kvr_bytes_to_alphabet(const char *bytes, size_t length, struct kvr_buffer *out)
@@ -42,12 +46,13 @@ bool kvr_bytes_from_alphabet(const char *text, size_t length, struct kvr_buffer 
             *to++ = (char)*p++;
             continue;
         }
-        unsigned size;
-        int byte = byte_of(kvr_utf8_decode(p, end, &size));
+        /* the others are of two bytes: U+00A1 to U+0143 */
+        bool two = *p >= 0xc2 && *p <= 0xc5 && end - p > 1 && (p[1] & 0xc0) == 0x80;
+        int byte = two ? byte_of((uint32_t)(*p & 31) << 6 | (p[1] & 63)) : -1;
         if (byte < 0)
             return false;
         *to++ = (char)byte;
-        p += size;
+        p += 2;
     }
     out->length = (size_t)(to - out->data);
     return true;

@@ -42,6 +42,7 @@ struct search {
     struct kvr_source *source;
     struct kvr_halves *halves;
     struct part *parts;
+    struct kvr_pages pages;
     uint32_t *slots; /* by pair: of entry_bits 1 + number of the merge, of rank files 1 + the token;
                         above them bits of the hash; 0: empty */
     uint32_t slot_mask, entry_bits;
@@ -437,11 +438,11 @@ static enum kvr_status prepare(struct search *s, struct kvr_error *error)
     while (slots < pairs * 2)
         slots *= 2;
     s->parts = malloc((longest + 1) * sizeof *s->parts);
-    s->slots = kvr_pages_malloc(slots * sizeof *s->slots);
+    s->pages.random = true;
     s->filter = calloc(FILTER_BITS / 64, sizeof *s->filter);
-    if (!s->parts || !s->slots || !s->filter)
+    if (!s->parts || !s->filter || !kvr_pages_grow(&s->pages, slots * sizeof *s->slots))
         return kvr_error_memory(error);
-    memset(s->slots, 0, slots * sizeof *s->slots);
+    s->slots = s->pages.data;
     s->slot_mask = slots - 1;
     s->entry_bits = 32 - (uint32_t)__builtin_clz(pairs | 1);
     for (int b = 0; b < 256; b++)
@@ -468,7 +469,7 @@ enum kvr_status kvr_compile_pairs(struct kvr_compiler *compiler, struct kvr_erro
             compiler->irregular = true;
     }
     free(s.parts);
-    free(s.slots);
+    kvr_pages_release(&s.pages);
     free(s.filter);
     return status;
 }

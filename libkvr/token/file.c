@@ -64,6 +64,8 @@ enum kvr_status kvr_read_descriptor(int descriptor, struct kvr_buffer *out, stru
             return kvr_error_set(error, KVR_BAD_INPUT, "larger than 1 GiB");
         room = (size_t)info.st_size + 1; /* one more: the end shows without growing */
     }
+    if (!out->data && (out->data = kvr_pages_malloc(room)))
+        out->capacity = room;
     for (;;) {
         if (out->length > KVR_FILE_LIMIT)
             return kvr_error_set(error, KVR_BAD_INPUT, "larger than 1 GiB");

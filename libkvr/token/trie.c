@@ -247,54 +247,33 @@ static inline uint32_t least_free(uint32_t label_count)
     return label_count < 12 ? label_count * 8 : 96;
 }
 
-/* A base in this block for one label, or 0: most nodes have one child, and it may be anywhere. */
-static uint32_t base_for_one(const struct block *block, uint32_t number, uint8_t label)
+/* The lowest base in this block for these labels, or 0. What one label is refused is noted. */
+static uint32_t base_in_block(
+    struct builder *builder, uint32_t number, const uint8_t *labels, uint32_t label_count)
 {
-    for (uint32_t i = 0; i < WORDS; i++) {
-        for (uint64_t free = block->variants[i][0]; free; free &= free - 1) {
-            uint32_t base = (i * 64 + (uint32_t)__builtin_ctzll(free)) ^ label;
-            if (!(block->used[base / 64] >> base % 64 & 1) && number + base)
-                return number * BLOCK + base;
-        }
-    }
-    return 0;
-}
+    struct block *block = block_at(builder, number);
 
-/* The lowest base in this block for several labels, or 0. */
-static uint32_t base_for_all(const struct builder *builder, struct block *block, uint32_t number,
-    const uint8_t *labels, uint32_t label_count)
-{
     if (block->free_count < least_free(label_count) || is_refused(block, labels, label_count))
         return 0;
     for (unsigned half = 0; half < WORDS; half += 2) {
         words fits = {~block->used[half], ~block->used[half + 1]};
         if (!number && !half) /* base 0: the root's block keeps one never given out */
             fits[0] &= ~UINT64_C(1);
-        for (uint32_t c = 0; c < label_count && (fits[0] | fits[1]); c++)
+        uint32_t c = 0;
+        do
             fits &= bases_for(block, labels[c] >> 6 ^ half, labels[c] % VARIANTS,
                 builder->swaps[labels[c] >> 3 & 7]);
+        while ((fits[0] | fits[1]) && ++c < label_count);
         for (uint32_t i = 0; i < 2; i++)
             if (fits[i])
                 return number * BLOCK + (half + i) * 64 + (uint32_t)__builtin_ctzll(fits[i]);
     }
-    return 0;
-}
-
-/* A base in this block for these labels, or 0. What one label is refused is noted. */
-static uint32_t base_in_block(
-    struct builder *builder, uint32_t number, const uint8_t *labels, uint32_t label_count)
-{
-    struct block *block = block_at(builder, number);
-
-    if (label_count > 1)
-        return base_for_all(builder, block, number, labels, label_count);
-    uint32_t base = base_for_one(block, number, labels[0]);
-    if (!base) {
+    if (label_count == 1) {
         block->refused[labels[0] >> 6] |= UINT64_C(1) << (labels[0] & 63);
         if (builder->first_for[labels[0]] >= number || number == builder->first_open)
             builder->first_for[labels[0]] = number + 1;
     }
-    return base;
+    return 0;
 }
 
 /* A block that was searched in vain is given up once it is nearly full. */
