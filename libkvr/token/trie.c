@@ -247,11 +247,11 @@ static inline uint32_t least_free(uint32_t label_count)
     return label_count < 12 ? label_count * 8 : 96;
 }
 
-/* The lowest base in this block for these labels, or 0. What one label is refused is noted. */
+/* The lowest base in this block for these labels, or 0. */
 static uint32_t base_in_block(
-    struct builder *builder, uint32_t number, const uint8_t *labels, uint32_t label_count)
+    const struct builder *builder, uint32_t number, const uint8_t *labels, uint32_t label_count)
 {
-    struct block *block = block_at(builder, number);
+    const struct block *block = &builder->open[number % OPEN_SLOTS];
 
     if (block->free_count < least_free(label_count) || is_refused(block, labels, label_count))
         return 0;
@@ -268,12 +268,15 @@ static uint32_t base_in_block(
             if (fits[i])
                 return number * BLOCK + (half + i) * 64 + (uint32_t)__builtin_ctzll(fits[i]);
     }
-    if (label_count == 1) {
-        block->refused[labels[0] >> 6] |= UINT64_C(1) << (labels[0] & 63);
-        if (builder->first_for[labels[0]] >= number || number == builder->first_open)
-            builder->first_for[labels[0]] = number + 1;
-    }
     return 0;
+}
+
+/* Notes that a block has no base for a label alone. */
+static inline void refuse(struct builder *builder, uint32_t number, uint8_t label)
+{
+    block_at(builder, number)->refused[label >> 6] |= UINT64_C(1) << (label & 63);
+    if (builder->first_for[label] >= number || number == builder->first_open)
+        builder->first_for[label] = number + 1;
 }
 
 /* A block that was searched in vain is given up once it is nearly full. */
@@ -298,6 +301,8 @@ static uint32_t find_base(struct builder *builder, const uint8_t *labels, uint32
             uint32_t base = base_in_block(builder, block, labels, label_count);
             if (base)
                 return base;
+            if (label_count == 1)
+                refuse(builder, block, labels[0]);
             give_up(builder, block);
         }
         if (!add_block(builder))
