@@ -62,19 +62,20 @@ static enum kvr_status index_merges(struct kvr_compiler *c, struct kvr_error *er
     c->merge_slots = 16;
     while (c->merge_slots < source->merge_count * 2)
         c->merge_slots *= 2;
-    c->merges = calloc(c->merge_slots, sizeof *c->merges);
-    if (!c->merges)
+    c->merges.random = true;
+    if (!kvr_pages_grow(&c->merges, c->merge_slots * sizeof(struct kvr_merge)))
         return kvr_error_memory(error);
+    struct kvr_merge *merges = c->merges.data;
     for (uint32_t i = 0; i < source->merge_count; i++) {
         const struct kvr_merge *merge = &source->merges[i];
         uint32_t mask = c->merge_slots - 1;
         uint32_t slot = kvr_pair_slot(kvr_pair_hash(merge->left, merge->right)) & mask;
-        while (c->merges[slot].order &&
-               (c->merges[slot].left != merge->left || c->merges[slot].right != merge->right))
+        while (merges[slot].order &&
+               (merges[slot].left != merge->left || merges[slot].right != merge->right))
             slot = (slot + 1) & mask;
-        c->merges[slot] = *merge;
+        merges[slot] = *merge;
         if (!merge->order)
-            c->merges[slot].order = i + 1;
+            merges[slot].order = i + 1;
     }
     return KVR_OK;
 }
@@ -113,6 +114,6 @@ enum kvr_status kvr_source_compile(struct kvr_source *source, struct kvr_pages *
     free(c.flags);
     free(c.order);
     free(c.shorter);
-    free(c.merges);
+    kvr_pages_release(&c.merges);
     return status;
 }

@@ -21,8 +21,9 @@ struct kvr_compiler {
     struct kvr_ordered_text *order; /* the texts that the model can have; once pairs are found,
                                        only of the tokens that merging can reach */
     uint32_t order_count;
-    uint32_t *shorter;        /* by token: the longest other text of `order` that it starts with */
-    struct kvr_merge *merges; /* of irregular vocabularies: the full list, open addressing */
+    uint32_t *shorter;       /* by token: the longest other text of `order` that it starts with */
+    struct kvr_pages merges; /* of irregular vocabularies: struct kvr_merge, the full list, open
+                                addressing */
     uint32_t merge_slots;
     bool irregular;
 };

@@ -250,7 +250,8 @@ static void fill(struct layout *l)
     fill_byte_ids(l);
     fill_neighbours(l);
     if (c->irregular)
-        memcpy(section_of(l, KVR_SECTION_MERGES), c->merges, c->merge_slots * sizeof *c->merges);
+        memcpy(section_of(l, KVR_SECTION_MERGES), c->merges.data,
+            c->merge_slots * sizeof(struct kvr_merge));
     memcpy(section_of(l, KVR_SECTION_TRIE), l->trie.data, l->trie.length);
     fill_records(l);
     fill_steps(l);

@@ -2,8 +2,8 @@
  * A merge is written as two tokens: each of some hundred thousand asks for three tokens by their
  * texts, and every question is a few visits to memory that no cache holds. So merges are gathered
  * in batches, and what all of a batch will need is asked for, step by step, before the first is
- * read. The result is guessed to be the token behind the last result, as merges are mostly in the
- * order of ids.
+ * read. The result is guessed to be the token behind the one before, as merges are mostly in the
+ * order of ids, or the same, as conversions list all pairs of a token.
  */
 #include "token/load_merges.h"
 
@@ -22,7 +22,7 @@ struct loading {
     struct kvr_buffer bytes;
     struct merge batch[BATCH];
     uint32_t count;
-    uint32_t expected; /* the result of the next merge */
+    uint32_t last; /* the result of the merge before */
 };
 
 /* "left right", or ["left", "right"]. */
@@ -89,14 +89,16 @@ static enum kvr_status add_merge(
     uint32_t left = kvr_source_find_hashed(source, merge->left_hash, bytes, left_length);
     uint32_t right =
         kvr_source_find_hashed(source, merge->right_hash, right_bytes, length - left_length);
-    uint32_t result = kvr_source_is(source, l->expected, bytes, length)
-                          ? l->expected
-                          : kvr_source_find(source, bytes, length);
+    uint32_t result = l->last + 1;
+    if (!kvr_source_is(source, result, bytes, length))
+        result = kvr_source_is(source, l->last, bytes, length)
+                     ? l->last
+                     : kvr_source_find(source, bytes, length);
 
     if (left == KVR_NO_TOKEN || right == KVR_NO_TOKEN || result == KVR_NO_TOKEN)
         return kvr_error_set(error, KVR_BAD_INPUT,
             "merge %u is of tokens that the vocabulary lacks", (unsigned)merge->number + 1);
-    l->expected = result + 1;
+    l->last = result;
     return kvr_source_add_merge(source, left, right, result, error);
 }
 

@@ -25,6 +25,7 @@ static bool grow(void **array, uint32_t *capacity, uint32_t wanted, size_t size)
     void *moved = *array ? realloc(*array, larger * size) : kvr_pages_malloc(larger * size);
     if (!moved)
         return false;
+    kvr_pages_advise((char *)moved + *capacity * size, (larger - *capacity) * size);
     memset((char *)moved + *capacity * size, 0, (larger - *capacity) * size);
     *array = moved;
     *capacity = larger;
