@@ -11,6 +11,7 @@
 #include "token/load_merges.h"
 #include "token/load_steps.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
@@ -253,6 +254,21 @@ static enum kvr_status refuse(struct kvr_value value, const char *name, struct k
     return kvr_error_set(error, KVR_UNSUPPORTED, "a BPE model with %s", name);
 }
 
+/* Whether every text has tokens without unk_token: then it need not be there. */
+static bool needs_no_unknown(const struct kvr_source *source)
+{
+    bool all = source->model == KVR_MODEL_BYTE_BPE || source->byte_fallback;
+
+    for (int byte = 0; byte < 256 && all; byte++) {
+        char name[8] = {(char)byte};
+        size_t length = 1;
+        if (source->model != KVR_MODEL_BYTE_BPE)
+            length = (size_t)snprintf(name, sizeof name, "<0x%02X>", byte);
+        all = kvr_source_find(source, name, length) != KVR_NO_TOKEN;
+    }
+    return all;
+}
+
 static enum kvr_status load_model(struct kvr_source *source, const struct file *file,
     struct kvr_value value, struct kvr_error *error)
 {
@@ -285,7 +301,7 @@ static enum kvr_status load_model(struct kvr_source *source, const struct file *
     if (!status && model.unknown.type == KVR_STRING &&
         kvr_value_text(model.unknown, &scratch[0], &text)) {
         source->unknown_id = kvr_source_find(source, text.text, text.length);
-        if (source->unknown_id == KVR_NO_TOKEN)
+        if (source->unknown_id == KVR_NO_TOKEN && !needs_no_unknown(source))
             status = kvr_error_set(error, KVR_BAD_INPUT, "unk_token is not in the vocabulary");
     }
     kvr_buffer_release(&scratch[0]);

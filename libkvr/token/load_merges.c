@@ -135,6 +135,8 @@ enum kvr_status kvr_load_merges(
     for (uint32_t number = 0; !status && kvr_json_walk_element(&merges, &merge); number++) {
         struct kvr_text parts[2];
         struct kvr_error wrong;
+        if (merge.length > 9 && memcmp(merge.text, "\"#version", 9) == 0)
+            continue; /* the first line of a merges.txt, in the list by mistake */
         if (read_merge(&merges, merge, scratch, parts, &wrong)) {
             status = add_batch(&l, error); /* what is wrong before this counts first */
             if (!status)

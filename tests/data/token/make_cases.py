@@ -183,6 +183,8 @@ OWN_WAYS = {
     "accents_old": make(BYTE, GPT2, {"type": "StripAccents"}, LEVEL),
     "empty_previous": make(BYTE, sequence(split(r"(?=t)|x*", "MergedWithPrevious", True), split(r"\d{,2}", "MergedWithPrevious", True),
                                           split(r"(?=h)|1", "MergedWithPrevious"), LEVEL), decoder=LEVEL),
+    "unknown_missing": make(BYTE, GPT2, decoder=LEVEL, unk_token="zz"),
+    "version_line": make(BYTE, GPT2, decoder=LEVEL, merges=["#version: 0.2"] + [" ".join(merge) for merge in BYTE["model"]["merges"]]),
     "circled": make(BYTE, GPT2, decoder=LEVEL, added=[("word", {"single_word": True})]),
 }
 RARE = ["\u07fd\u0301", "e\u07fd\u0301", "e\u0301\u0897\u0323", "\U000105d2\u0307", "\U000105c9", "\u061d", "a\u061db", "\u166d", "the\u166d\u166d",
