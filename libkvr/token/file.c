@@ -1,6 +1,7 @@
 #include "token/file.h"
 #include "base/pages.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -10,18 +11,53 @@
 enum { CHUNK = 1 << 20 };
 
 /* The last four bytes say how much the last member unpacks to: as a rule all there is. It is only a
- * guess for the first room, so nothing is lost where it is wrong. */
-static void guess_room(const uint8_t *bytes, size_t length, struct kvr_buffer *out)
+ * guess for the first room, so nothing is lost where it is wrong. Returns the guess, or 0. */
+static size_t guess_room(const uint8_t *bytes, size_t length, struct kvr_buffer *out)
 {
     if (out->data || length < 18)
-        return;
+        return 0;
     const uint8_t *end = bytes + length - 4;
     uint64_t size =
         end[0] | (uint64_t)end[1] << 8 | (uint64_t)end[2] << 16 | (uint64_t)end[3] << 24;
     if (size > KVR_FILE_LIMIT || size / 1032 > length) /* what deflate can do at most */
-        return;
+        return 0;
     out->data = kvr_pages_malloc((size_t)size + CHUNK);
     out->capacity = out->data ? (size_t)size + CHUNK : 0;
+    return out->data ? (size_t)size : 0;
+}
+
+/*
+ * libdeflate unpacks what lies in memory as a whole, in half of zlib's time, which is a fifth of
+ * the time that a vocabulary takes to load. Nothing needs it: it is looked for when a large file
+ * comes, and whatever it does not take (several members, damage, another size than the end says) is
+ * left to zlib, which starts anew.
+ */
+struct libdeflate_decompressor;
+
+static bool unpack_at_once(const uint8_t *bytes, size_t length, size_t size, struct kvr_buffer *out)
+{
+    struct libdeflate_decompressor *(*create)(void);
+    int (*unpack)(
+        struct libdeflate_decompressor *, const void *, size_t, void *, size_t, size_t *, size_t *);
+    void (*destroy)(struct libdeflate_decompressor *);
+    void *library = dlopen("libdeflate.so.0", RTLD_NOW | RTLD_LOCAL);
+    size_t used = 0, made = 0;
+    bool done = false;
+
+    if (!library)
+        return false;
+    *(void **)&create = dlsym(library, "libdeflate_alloc_decompressor");
+    *(void **)&unpack = dlsym(library, "libdeflate_gzip_decompress_ex");
+    *(void **)&destroy = dlsym(library, "libdeflate_free_decompressor");
+    struct libdeflate_decompressor *decompressor = create && unpack && destroy ? create() : NULL;
+    if (decompressor) {
+        done = unpack(decompressor, bytes, length, out->data, size, &used, &made) == 0 &&
+               !(length - used > 1 && kvr_is_gzip(bytes + used, length - used));
+        destroy(decompressor);
+    }
+    dlclose(library);
+    out->length = done ? made : 0;
+    return done;
 }
 
 enum kvr_status kvr_gunzip(
@@ -33,9 +69,12 @@ enum kvr_status kvr_gunzip(
 
     if (length > KVR_FILE_LIMIT)
         return kvr_error_set(error, KVR_BAD_INPUT, "larger than 1 GiB");
+    size_t size = guess_room(bytes, length, out);
+    const uint8_t *header = bytes; /* zlib checks what few headers have */
+    if (size >= CHUNK && !(header[3] & 0xe2) && unpack_at_once(header, length, size, out))
+        return KVR_OK;
     if (inflateInit2(&z, 15 + 16) != Z_OK)
         return kvr_error_memory(error);
-    guess_room(bytes, length, out);
     while (result == Z_OK && out->length - before <= KVR_FILE_LIMIT &&
            kvr_buffer_reserve(out, CHUNK)) {
         z.next_out = (Bytef *)out->data + out->length;
