@@ -197,6 +197,14 @@ shared_vocabularies() {
     run kvr-tokenize -t tokenizer.json --template t.jinja --style llamacpp <<<'{"messages":[{"role":"assistant","content":"x"},{"role":"assistant","content":"y"}]}'
     assert_failure 1
     assert_output --partial 'two messages of the assistant at the end'
+    # what llama.cpp gives templates, and what it has without one
+    echo '{{ enable_thinking }}{{ tools is defined }}{{ add_generation_prompt is defined }}{{ date_string == strftime_now("%d %b %Y") }}{{ datetime == strftime_now("%b %d %Y") }}' >t.jinja
+    assert_equal "$(prompt llamacpp <<<'{"messages":[],"tools":[],"add_generation_prompt":false}')" TrueFalseFalseTrueTrue
+    assert_equal "$(prompt llamacpp <<<'{"messages":[],"tools":[{}],"chat_template_kwargs":{"enable_thinking":0,"date_string":1,"datetime":2}}')" 0TrueTrueFalseFalse
+    assert_equal "$(prompt plain <<<'{"messages":[],"tools":[],"add_generation_prompt":false}')" TrueTrueFalseFalse
+    run kvr-tokenize -t tokenizer.json --style llamacpp --render --count <<<'{"messages":[{"role":"developer","content":null},{"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}]}'
+    assert_success
+    assert_equal "$(jq -r '.prompt, .approximate' <<<"$output")" $'<|im_start|>system\n<|im_end|>\n<|im_start|>user\na\nb<|im_end|>\n<|im_start|>assistant\n\nnull'
 }
 
 @test "golden chats: texts, ids and errors" {

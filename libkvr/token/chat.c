@@ -57,6 +57,25 @@ static struct value read_part(struct run *run, struct kvr_chat_json json)
     return json.data ? kvr_json_read(run, json.data, json.length, false) : kvr_none();
 }
 
+static void set_date(struct run *run, struct dict *context, const char *name, const char *format)
+{
+    struct value item = kvr_text_value(kvr_text_literal(run, format));
+    struct call call = {.items = &item, .count = 1};
+    kvr_dict_set_name(run, context, name, kvr_function_find("strftime_now", 12)->call(run, &call));
+}
+
+/* llama.cpp leaves out what is empty or false, and has variables that others have not. */
+static void add_as_llamacpp(struct run *run, const struct kvr_chat_work *work, struct dict *context)
+{
+    if (kvr_jinja_truth(run, work->tools))
+        kvr_dict_set_name(run, context, "tools", work->tools);
+    if (work->add_generation_prompt)
+        kvr_dict_set_name(run, context, "add_generation_prompt", kvr_bool(true));
+    kvr_dict_set_name(run, context, "enable_thinking", kvr_bool(true));
+    set_date(run, context, "datetime", "%b %d %Y");
+    set_date(run, context, "date_string", "%d %b %Y");
+}
+
 static struct dict *make_context(struct run *run, const struct kvr_chat_work *work)
 {
     const struct kvr_chat *chat = work->chat;
@@ -64,9 +83,14 @@ static struct dict *make_context(struct run *run, const struct kvr_chat_work *wo
     for (size_t i = 0; i < chat->token_count; i++)
         kvr_dict_set_name(run, context, chat->tokens[i].name,
             kvr_text_value(kvr_text_literal(run, chat->tokens[i].text)));
-    kvr_dict_set_name(run, context, "tools", work->tools);
-    kvr_dict_set_name(run, context, "documents", work->documents);
-    kvr_dict_set_name(run, context, "add_generation_prompt", kvr_bool(work->add_generation_prompt));
+    if (work->request->style == KVR_CHAT_LLAMACPP) {
+        add_as_llamacpp(run, work, context);
+    } else {
+        kvr_dict_set_name(run, context, "tools", work->tools);
+        kvr_dict_set_name(run, context, "documents", work->documents);
+        kvr_dict_set_name(
+            run, context, "add_generation_prompt", kvr_bool(work->add_generation_prompt));
+    }
     for (size_t i = 0; work->kwargs.type == VALUE_DICT && i < work->kwargs.dict->count; i++)
         kvr_dict_set(
             run, context, work->kwargs.dict->entries[i].key, work->kwargs.dict->entries[i].value);
@@ -142,6 +166,25 @@ static void join_plainly(struct run *run, const struct kvr_chat_work *work)
         print_literal(run, "assistant: ");
 }
 
+/* What llama.cpp has for models without a template. */
+static void join_as_chatml(struct run *run, const struct kvr_chat_work *work)
+{
+    run->out_start = run->out->length;
+    for (size_t i = 0; i < work->messages->count; i++) {
+        const struct dict *message = work->messages->items[i].dict;
+        const struct value *role = kvr_dict_find_name(message, "role");
+        if (!role || role->type != VALUE_TEXT)
+            kvr_run_raise(run, "TypeError", "message %zu has no role", i);
+        print_literal(run, "<|im_start|>");
+        kvr_run_print(run, role->text);
+        print_literal(run, "\n");
+        print_content(run, kvr_dict_find_name(message, "content"));
+        print_literal(run, "<|im_end|>\n");
+    }
+    if (work->add_generation_prompt)
+        print_literal(run, "<|im_start|>assistant\n");
+}
+
 /* ---- the whole ---- */
 
 static void render(struct run *run, void *state)
@@ -166,6 +209,8 @@ static void render(struct run *run, void *state)
         kvr_chat_open_end(run, work);
     if (work->named)
         kvr_run_template(run, work->named->compiled, make_context(run, work));
+    else if (request->style == KVR_CHAT_LLAMACPP)
+        join_as_chatml(run, work);
     else
         join_plainly(run, work);
     if (work->continued)
@@ -202,7 +247,7 @@ enum kvr_status kvr_chat_render(const struct kvr_chat *chat, struct kvr_template
         made->run.piece_count = 0;
         return kvr_run_failed(&made->run, out_length, fault, error);
     }
-    result->approximate = !work.named;
+    result->approximate = !work.named && request->style != KVR_CHAT_LLAMACPP;
     result->media = work.media;
     result->media_count = work.media_count;
     return KVR_OK;

@@ -40,7 +40,8 @@ enum kvr_chat_style {
     /* llama.cpp: newlines between text parts, null content is "", developers are system, arguments
      * of tool calls become objects, whole numbers lose their fraction (1.0 is 1), and a last
      * message of the assistant follows the rendered text, which then ends in a generation prompt
-     * without thinking. */
+     * without thinking. Templates find enable_thinking, date_string and datetime set, and no tools
+     * where there are none; without a template it is ChatML. */
     KVR_CHAT_LLAMACPP,
 };
 

@@ -420,12 +420,15 @@ static struct value whole_numbers(struct value value)
     return value;
 }
 
-static void as_llamacpp(struct run *run, struct dict *message, bool as_parts)
+static void as_llamacpp(struct run *run, struct dict *message, const struct kvr_chat_named *named)
 {
     struct value *content = kvr_dict_find_name(message, "content");
     struct value *calls = kvr_dict_find_name(message, "tool_calls");
 
-    if (is_text(kvr_dict_find_name(message, "role"), "developer"))
+    bool as_parts = named && named->parts_in_vllm;
+
+    if (is_text(kvr_dict_find_name(message, "role"), "developer") &&
+        !(named && kvr_template_mentions(named->compiled, "<|channel|>")))
         kvr_dict_set_name(run, message, "role", literal(run, "system"));
     if (!content && !calls)
         kvr_run_raise(run, "ValueError", "a message has neither 'content' nor 'tool_calls'");
@@ -492,7 +495,7 @@ void kvr_chat_style_apply(struct run *run, struct kvr_chat_work *work)
         else if (style == KVR_CHAT_SGLANG)
             message->dict = as_sglang(run, message->dict, named && named->parts_in_sglang);
         else if (style == KVR_CHAT_LLAMACPP)
-            as_llamacpp(run, message->dict, named && named->parts_in_vllm);
+            as_llamacpp(run, message->dict, named);
     }
     if (style == KVR_CHAT_LLAMACPP) {
         work->tools = whole_numbers(work->tools);
