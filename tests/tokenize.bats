@@ -180,6 +180,25 @@ shared_vocabularies() {
     assert_equal "$(timeout 20 kvr-tokenize -t m/tokenizer.json --style plain --render --count <<<'{"messages":[]}' | jq -r .prompt)" file
 }
 
+@test "add_bos_token puts one token before a prompt, whatever the prompt starts with" {
+    mkdir plain template
+    added='"added_tokens":[{"id":1,"content":"<s>","special":true}]'
+    model='"model":{"type":"BPE","vocab":{"a":0,"<s>":1},"merges":[]}'
+    single='"post_processor":{"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"<s>","type_id":0}},{"Sequence":{"id":"A","type_id":0}}],"special_tokens":{"<s>":{"id":"<s>","ids":[1],"tokens":["<s>"]}}}'
+    echo "{$added,$model}" >plain/tokenizer.json
+    echo "{$added,$model,$single}" >template/tokenizer.json
+    for folder in plain template; do
+        echo '{"bos_token":"<s>","add_bos_token":true}' >$folder/tokenizer_config.json
+        ids() {
+            kvr-tokenize -t $folder --ids --count "$@" | jq -c .token_ids
+        }
+        assert_equal "$(ids <<<'{"prompt":"a"}')" '[1,0]'
+        assert_equal "$(ids --special <<<'{"prompt":"<s>a"}')" '[1,1,0]'
+        assert_equal "$(ids --special --bos no <<<'{"prompt":"<s>a"}')" '[1,0]'
+        assert_equal "$(ids <<<'{"prompt":""}')" '[1]'
+    done
+}
+
 @test "messages as servers have them before the template" {
     echo '{"model":{"type":"BPE","vocab":{"a":0},"merges":[]}}' >tokenizer.json
     echo '{% for m in messages %}[{{ m.role }}:{{ m.content }}]{% endfor %}{% if add_generation_prompt %}>{% endif %}' >t.jinja

@@ -122,22 +122,12 @@ static enum kvr_status encode_prompt(struct kvr_annotator *a, const struct kvr_c
     struct kvr_encoder *encoder, struct kvr_text text, struct kvr_error *error)
 {
     unsigned flags = a->options.special ? KVR_ENCODE_SPECIAL : 0;
-    size_t before = a->ids.count;
 
     if (a->options.no_bos)
         return kvr_encode(encoder, text.text, text.length, flags, &a->ids, error);
     if (model->bos_id != KVR_NO_TOKEN)
         kvr_ids_push(&a->ids, model->bos_id);
-    size_t own = a->ids.count;
-    enum kvr_status status =
-        kvr_encode(encoder, text.text, text.length, flags | KVR_ENCODE_MODEL, &a->ids, error);
-    /* the post-processor may add the very token that the configuration asks for */
-    if (!status && own > before && a->ids.count > own && a->ids.data[own] == model->bos_id) {
-        a->ids.count--;
-        memmove(&a->ids.data[own - 1], &a->ids.data[own],
-            (a->ids.count - own + 1) * sizeof *a->ids.data);
-    }
-    return status;
+    return kvr_encode(encoder, text.text, text.length, flags | KVR_ENCODE_MODEL, &a->ids, error);
 }
 
 static bool place(struct kvr_annotator *a, struct kvr_text identifier, size_t start, size_t length)

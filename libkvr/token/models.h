@@ -12,7 +12,8 @@
 struct kvr_chat_model {
     struct kvr_tokenizer *tokenizer;
     struct kvr_chat *chat; /* its template and special tokens, see chat.h */
-    uint32_t bos_id;       /* what add_bos_token asks for; KVR_NO_TOKEN: nothing */
+    uint32_t bos_id;       /* what add_bos_token asks for; KVR_NO_TOKEN: nothing, or the
+                              post-processor puts it there */
     uint32_t image_id;     /* the placeholder of images; KVR_NO_TOKEN: not known */
 };
 
