@@ -1,4 +1,5 @@
 #include "base/buffer.h"
+#include "base/digits.h"
 #include "tests/unit/unit.h"
 
 #include <stdio.h>
@@ -82,6 +83,38 @@ static void lists_are_written_as_single_numbers(void **state)
     kvr_buffer_release(&single);
 }
 
+static void eight_at_a_time_or_one_lists_are_the_same(void **state)
+{
+    enum { COUNT = 4096 };
+    static char one[COUNT * KVR_NUMBER_BYTES + KVR_LIST_BYTES], eight[sizeof one];
+    static uint32_t numbers[COUNT];
+    uint64_t chance = 7;
+
+    (void)state;
+    for (int most = 0; most < 40;
+         most++) { /* shorter and longer ones mixed, in lists of any length */
+        size_t count = COUNT - (size_t)(most * 13 % 17);
+        for (size_t i = 0; i < count; i++) {
+            chance = chance * 6364136223846793005U + 1442695040888963407U;
+            uint32_t limit = most < 30 ? 1000000 : UINT32_MAX;
+            numbers[i] = (uint32_t)(chance >> 32) % limit >> chance % 20;
+        }
+        char *end = kvr_put_u32s(eight, numbers, count);
+        char *expected = kvr_put_u32s_plain(one, numbers, count);
+        assert_int_equal(end - eight, expected - one);
+        assert_memory_equal(eight, one, (size_t)(end - eight));
+    }
+    for (uint32_t first = 0; first < 1000000;
+         first += COUNT) { /* each number that has six digits */
+        for (uint32_t i = 0; i < COUNT; i++)
+            numbers[i] = first + i;
+        char *end = kvr_put_u32s(eight, numbers, COUNT);
+        char *expected = kvr_put_u32s_plain(one, numbers, COUNT);
+        assert_int_equal(end - eight, expected - one);
+        assert_memory_equal(eight, one, (size_t)(end - eight));
+    }
+}
+
 static void a_failed_append_is_remembered_and_changes_nothing(void **state)
 {
     struct kvr_buffer buffer = {0};
@@ -138,6 +171,7 @@ int main(void)
         cmocka_unit_test(appends_grow_and_keep_what_was_there),
         cmocka_unit_test(u64_limits_are_written_exactly),
         cmocka_unit_test(lists_are_written_as_single_numbers),
+        cmocka_unit_test(eight_at_a_time_or_one_lists_are_the_same),
         cmocka_unit_test(a_failed_append_is_remembered_and_changes_nothing),
         cmocka_unit_test(control_bytes_never_reach_a_terminal),
         cmocka_unit_test(errors_carry_context_and_exit_status),

@@ -1,3 +1,4 @@
+#include "line/json_unescape.h"
 #include "line/line.h"
 #include "tests/unit/unit.h"
 
@@ -189,12 +190,13 @@ static void escapes_at_every_place_are_checked_and_decoded(void **state)
 {
     enum { MOST = 8192 };
     struct kvr_buffer text = {0};
-    char *meant = malloc(MOST);
+    char *meant = malloc(MOST), *plain = malloc(MOST + KVR_UNESCAPE_BYTES);
     unsigned seed = 20261129;
     int bad = 0;
 
     (void)state;
     assert_non_null(meant);
+    assert_non_null(plain);
     for (int i = 0; i < 30000; i++) {
         char *raw = malloc(MOST); /* as long as the string at last, so that checkers see its end */
         size_t length, size;
@@ -213,12 +215,17 @@ static void escapes_at_every_place_are_checked_and_decoded(void **state)
             assert_int_equal(text.length, size + 4);
             assert_memory_equal(text.data, "kept", 4);
             assert_memory_equal(text.data + 4, meant, size);
+            memset(plain, 0, MOST);
+            char *end = kvr_unescape_plain(raw + 1, raw + length - 1, plain);
+            assert_int_equal(end - plain, size);
+            assert_memory_equal(plain, meant, size);
         }
         free(raw);
     }
     assert_in_range(bad, 100, 15000);
     kvr_buffer_release(&text);
     free(meant);
+    free(plain);
 }
 
 static void strings_are_written_so_that_they_read_back(void **state)
