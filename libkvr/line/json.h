@@ -122,7 +122,7 @@ static inline size_t kvr_value_u64s_room(struct kvr_value value)
 }
 
 /* Appends text as a JSON string with its quotes: control characters, quotes and backslashes are
- * escaped, UTF-8 stays as it is, invalid UTF-8 becomes U+FFFD. */
+ * escaped, UTF-8 stays as it is; each maximal part of a sequence that is none becomes U+FFFD. */
 void kvr_json_write_string(struct kvr_buffer *out, const char *text, size_t length);
 
 /* The shortest digits that read back as the same double; null for what JSON cannot say. */

@@ -70,6 +70,24 @@ static size_t utf8_length(const unsigned char *at, size_t left)
     return 4;
 }
 
+/* Bytes at `at`, which start no valid sequence, that one U+FFFD stands for: as many as could have
+ * started one, as Python, Rust and the browsers have it. */
+static size_t broken_length(const unsigned char *at, size_t left)
+{
+    size_t wanted = at[0] < 0xc2 || at[0] > 0xf4 ? 1 : at[0] < 0xe0 ? 2 : at[0] < 0xf0 ? 3 : 4;
+    size_t length = 1;
+
+    if (wanted > 2 && left > 1) {
+        unsigned char first = at[0] == 0xe0 ? 0xa0 : at[0] == 0xf0 ? 0x90 : 0x80;
+        unsigned char last = at[0] == 0xed ? 0x9f : at[0] == 0xf4 ? 0x8f : 0xbf;
+        if (at[1] < first || at[1] > last)
+            return 1;
+    }
+    while (length < wanted && length < left && (at[length] & 0xc0) == 0x80)
+        length++;
+    return length;
+}
+
 void kvr_json_write_string(struct kvr_buffer *out, const char *text, size_t length)
 {
     static const char hexadecimal[] = "0123456789abcdef";
@@ -89,6 +107,7 @@ void kvr_json_write_string(struct kvr_buffer *out, const char *text, size_t leng
         kvr_buffer_append(out, text + plain, i - plain);
         if (size == 0) {
             kvr_buffer_append(out, "\xef\xbf\xbd", 3);
+            size = broken_length((const unsigned char *)text + i, length - i);
         } else if (byte == '"' || byte == '\\') {
             char pair[2] = {'\\', (char)byte};
             kvr_buffer_append(out, pair, 2);
@@ -99,7 +118,8 @@ void kvr_json_write_string(struct kvr_buffer *out, const char *text, size_t leng
             char code[6] = {'\\', 'u', '0', '0', hexadecimal[byte >> 4], hexadecimal[byte & 15]};
             kvr_buffer_append(out, code, 6);
         }
-        plain = ++i;
+        i += size;
+        plain = i;
     }
     kvr_buffer_append(out, text + plain, length - plain);
     kvr_buffer_append_byte(out, '"');

@@ -241,6 +241,33 @@ static void strings_are_written_so_that_they_read_back(void **state)
     kvr_buffer_release(&out);
 }
 
+/* As many U+FFFD as bytes.decode(errors="replace") of Python 3.11 has. */
+static void broken_text_is_replaced_as_elsewhere(void **state)
+{
+    static const struct {
+        const char *text, *wanted;
+    } rows[] = {{"\xec\xb1.", "?."}, {"\xec\xb1", "?"}, {"\xe0\x80.", "??."},
+        {"\xed\xa0\x80", "???"}, {"\xf0\x90\x80.", "?."}, {"\xf4\x90\x80\x80", "????"},
+        {"\xf1\x80\x80", "?"}, {"\xc2", "?"}, {"\xc0\xaf", "??"}, {"\xf0\x8f\x80", "???"},
+        {"\xe4\xb8\xe4\xb8\xad", "?\xe4\xb8\xad"}, {"\xf0\x9f\xf0\x9f\x98", "??"},
+        {"\x80\xbf", "??"}, {"\xff\xc3\xa9", "?\xc3\xa9"}};
+    struct kvr_buffer out = {0}, wanted = {0};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        kvr_buffer_clear(&out);
+        kvr_buffer_clear(&wanted);
+        kvr_buffer_append_byte(&wanted, '"');
+        for (const char *at = rows[i].wanted; *at; at++)
+            kvr_buffer_append(&wanted, *at == '?' ? "\xef\xbf\xbd" : at, *at == '?' ? 3 : 1);
+        kvr_buffer_append_byte(&wanted, '"');
+        kvr_json_write_string(&out, rows[i].text, strlen(rows[i].text));
+        assert_string_equal(kvr_buffer_text(&out), kvr_buffer_text(&wanted));
+    }
+    kvr_buffer_release(&out);
+    kvr_buffer_release(&wanted);
+}
+
 static void doubles_are_written_shortest(void **state)
 {
     static const struct {
@@ -386,6 +413,7 @@ int main(void)
         cmocka_unit_test(strings_are_decoded),
         cmocka_unit_test(escapes_at_every_place_are_checked_and_decoded),
         cmocka_unit_test(strings_are_written_so_that_they_read_back),
+        cmocka_unit_test(broken_text_is_replaced_as_elsewhere),
         cmocka_unit_test(doubles_are_written_shortest),
         cmocka_unit_test(nested_access),
         cmocka_unit_test(members_are_spliced_in_at_the_end),
