@@ -66,8 +66,8 @@ static const struct kvr_option chat_options[] = {
         NULL},
     {0, "style", KVR_OPTION_TEXT, AT(style), "STYLE",
         "what is done to messages before the template sees them: 'plain' nothing, 'vllm', "
-        "'sglang', 'llamacpp' and 'transformers5' as these do; 'auto' is vllm for messages with "
-        "parts as image_url, else plain",
+        "'sglang', 'llamacpp' and 'transformers5' as these do; 'auto' is vllm for requests of an "
+        "API, plain for lines with add_generation_prompt, which speak to the template itself",
         "auto", "auto|plain|vllm|sglang|llamacpp|transformers5"},
     {0, "image-tokens", KVR_OPTION_COUNT, AT(image_tokens), "TOKENS",
         "that an image takes, where the template has one placeholder for it", "1", NULL},

@@ -99,21 +99,51 @@ static void write_prompt(struct kvr_value value, struct kvr_buffer *out)
         copy(",\"token_ids\":", value, out);
 }
 
+static void copy_truth(const char *name, struct kvr_value value, struct kvr_buffer *out)
+{
+    if (value.type == KVR_TRUE || value.type == KVR_FALSE)
+        copy(name, value, out);
+}
+
+/* Where the prompt ends. add_generation_prompt is left out where it says what is so without it: a
+ * line that has it is a call of the template itself for kvr-tokenize, not a request of an API. */
+static void write_ends(const struct kvr_line *body, struct kvr_buffer *out)
+{
+    struct kvr_value generation = kvr_line_get(body, KVR_NAME_ADD_GENERATION_PROMPT);
+    struct kvr_value continued = kvr_line_get(body, KVR_NAME_CONTINUE_FINAL_MESSAGE);
+
+    if (generation.type != (continued.type == KVR_TRUE ? KVR_FALSE : KVR_TRUE))
+        copy_truth(",\"add_generation_prompt\":", generation, out);
+    copy_truth(",\"continue_final_message\":", continued, out);
+}
+
+/* What vLLM does to the tokens of any prompt. */
+static void write_token_options(const struct kvr_line *body, struct kvr_buffer *out)
+{
+    struct kvr_value truncate = kvr_line_get(body, KVR_NAME_TRUNCATE_PROMPT_TOKENS);
+    uint64_t tokens;
+
+    copy_truth(",\"add_special_tokens\":", kvr_line_get(body, KVR_NAME_ADD_SPECIAL_TOKENS), out);
+    if (kvr_value_u64(truncate, &tokens) && tokens <= UINT32_MAX)
+        copy(",\"truncate_prompt_tokens\":", truncate, out);
+}
+
 static void write_content(
     const struct kvr_line *body, enum request_kind kind, struct kvr_buffer *out)
 {
     struct kvr_value input = kvr_line_find(body, "input");
 
+    write_token_options(body, out);
     switch (kind) {
     case REQUEST_CHAT:
         write_messages(kvr_line_get(body, KVR_NAME_MESSAGES), out);
         copy_typed(",\"tools\":", kvr_line_get(body, KVR_NAME_TOOLS), KVR_ARRAY, out);
         copy_typed(",\"chat_template_kwargs\":", kvr_line_get(body, KVR_NAME_CHAT_TEMPLATE_KWARGS),
             KVR_OBJECT, out);
-        copy(
-            ",\"add_generation_prompt\":", kvr_line_get(body, KVR_NAME_ADD_GENERATION_PROMPT), out);
-        copy(",\"continue_final_message\":", kvr_line_get(body, KVR_NAME_CONTINUE_FINAL_MESSAGE),
-            out);
+        copy_typed(",\"documents\":", kvr_line_get(body, KVR_NAME_DOCUMENTS), KVR_ARRAY, out);
+        copy_typed(",\"reasoning_effort\":", kvr_line_get(body, KVR_NAME_REASONING_EFFORT),
+            KVR_STRING, out);
+        write_ends(body, out);
         break;
     case REQUEST_COMPLETION:
         write_prompt(kvr_line_get(body, KVR_NAME_PROMPT), out);
@@ -123,6 +153,8 @@ static void write_content(
             write_prompt(input, out);
         else
             write_messages(input, out);
+        copy_typed(",\"reasoning_effort\":",
+            kvr_value_get(kvr_line_find(body, "reasoning"), "effort"), KVR_STRING, out);
         break;
     case REQUEST_EMBEDDING:
         write_prompt(input, out);

@@ -1,6 +1,8 @@
 #include "token/annotate.h"
 
 #include "base/grow.h"
+#include "token/chat_request.h"
+#include "token/media.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +22,6 @@ struct kvr_annotator {
     struct kvr_annotate_options options;
     struct kvr_template_run *run;
     struct kvr_chat_result chat; /* of the line's messages; media of none */
-    struct kvr_buffer names;     /* of media */
     struct encoder_slot encoders[ENCODER_LIMIT];
     uint64_t clock;
     struct kvr_annotate_counts counts;
@@ -29,8 +30,7 @@ struct kvr_annotator {
     struct kvr_buffer text, scratch[4];
     uint64_t *numbers; /* ids as a line has them, then its block ids */
     size_t number_capacity;
-    struct kvr_placed *placed;
-    size_t placed_count, placed_capacity;
+    struct kvr_media_places media;
 };
 
 enum kvr_status kvr_annotator_create(struct kvr_annotator **annotator, struct kvr_models *models,
@@ -56,7 +56,6 @@ void kvr_annotator_destroy(struct kvr_annotator *a)
     if (!a)
         return;
     kvr_template_run_free(a->run);
-    kvr_buffer_release(&a->names);
     for (int i = 0; i < ENCODER_LIMIT; i++)
         kvr_encoder_release(a->encoders[i].encoder);
     kvr_ids_release(&a->ids);
@@ -65,7 +64,7 @@ void kvr_annotator_destroy(struct kvr_annotator *a)
     for (int i = 0; i < 4; i++)
         kvr_buffer_release(&a->scratch[i]);
     free(a->numbers);
-    free(a->placed);
+    kvr_media_release(&a->media);
     free(a);
 }
 
@@ -117,148 +116,45 @@ static enum kvr_status read_ids(
     return KVR_OK;
 }
 
-/* A prompt, with what the model puts before it. */
-static enum kvr_status encode_prompt(struct kvr_annotator *a, const struct kvr_chat_model *model,
-    struct kvr_encoder *encoder, struct kvr_text text, struct kvr_error *error)
+/* Text with what the model puts before it, unless that is not wanted. */
+static enum kvr_status encode_text(struct kvr_annotator *a, const struct kvr_chat_model *model,
+    struct kvr_encoder *encoder, struct kvr_text text, unsigned flags, bool as_model,
+    struct kvr_error *error)
 {
-    unsigned flags = a->options.special ? KVR_ENCODE_SPECIAL : 0;
-
-    if (a->options.no_bos)
+    if (!as_model)
         return kvr_encode(encoder, text.text, text.length, flags, &a->ids, error);
     if (model->bos_id != KVR_NO_TOKEN)
         kvr_ids_push(&a->ids, model->bos_id);
     return kvr_encode(encoder, text.text, text.length, flags | KVR_ENCODE_MODEL, &a->ids, error);
 }
 
-static bool place(struct kvr_annotator *a, struct kvr_text identifier, size_t start, size_t length)
-{
-    struct kvr_placed *placed =
-        kvr_grow(a->placed, &a->placed_capacity, a->placed_count + 1, sizeof *a->placed);
-
-    if (!placed)
-        return false;
-    a->placed = placed;
-    a->placed[a->placed_count++] = (struct kvr_placed){identifier, start, length};
-    return true;
-}
-
-/* Gives the image at ids[at] as many tokens as it takes. */
-static bool widen(struct kvr_annotator *a, size_t at, size_t wanted)
-{
-    if (wanted <= 1)
-        return true;
-    if (!kvr_ids_reserve(&a->ids, wanted - 1))
-        return false;
-    memmove(&a->ids.data[at + wanted], &a->ids.data[at + 1],
-        (a->ids.count - at - 1) * sizeof *a->ids.data);
-    for (size_t i = 1; i < wanted; i++)
-        a->ids.data[at + i] = a->ids.data[at];
-    a->ids.count += wanted - 1;
-    return true;
-}
-
-/* The token that a byte of the rendered text falls into; 0 where tokens do not tell. */
-static size_t token_at(
-    const struct kvr_annotator *a, const struct kvr_chat_model *model, size_t offset)
-{
-    size_t at = 0, token = 0, total = 0;
-
-    for (size_t i = 0; i < a->ids.count; i++)
-        total += kvr_tokenizer_token_bytes(model->tokenizer, a->ids.data[i]);
-    if (total != a->text.length)
-        return 0;
-    while (token < a->ids.count) {
-        at += kvr_tokenizer_token_bytes(model->tokenizer, a->ids.data[token]);
-        if (at > offset)
-            break;
-        token++;
-    }
-    return token < a->ids.count || !token ? token : token - 1;
-}
-
-/* Where the content behind placeholders lies. Each run of the model's placeholder is one image, in
- * order. Where the counts do not agree, or the placeholder is not known, content counts from where
- * its part was rendered, or from the first token on: prompts with different images then never
- * match, which is the safe side. */
-static bool place_media(struct kvr_annotator *a, const struct kvr_chat_model *model)
-{
-    size_t found = 0, count = a->chat.media_count;
-
-    kvr_buffer_clear(&a->names);
-    if (!count)
-        return true;
-    for (size_t i = 0; i < count; i++)
-        kvr_buffer_append_format(&a->names, "%016llx", (unsigned long long)a->chat.media[i].hash);
-    if (a->names.failed)
-        return false;
-    for (size_t i = 0; i < a->ids.count; i++)
-        found += a->ids.data[i] == model->image_id && (!i || a->ids.data[i - 1] != model->image_id);
-    for (size_t i = 0, at = 0; i < count; i++) {
-        struct kvr_text name = {a->names.data + 16 * i, 16};
-        if (found != count || model->image_id == KVR_NO_TOKEN) {
-            if (!place(a, name, token_at(a, model, a->chat.media[i].text_offset), 1))
-                return false;
-            continue;
-        }
-        while (a->ids.data[at] != model->image_id)
-            at++;
-        size_t run = at;
-        if (at + 1 == a->ids.count || a->ids.data[at + 1] != model->image_id)
-            if (!widen(a, at, (size_t)a->options.image_tokens))
-                return false;
-        while (at < a->ids.count && a->ids.data[at] == model->image_id)
-            at++;
-        if (!place(a, name, run, at - run))
-            return false;
-    }
-    return true;
-}
-
-/* Whether a message has a part of a type that only an API knows and no template. */
-static bool has_api_parts(struct kvr_value messages)
-{
-    static const char *const types[] = {
-        "image_url", "input_image", "video_url", "audio_url", "input_audio", "file"};
-    struct kvr_cursor cursor = kvr_value_open(messages);
-    struct kvr_value message, part;
-
-    while (messages.type == KVR_ARRAY && kvr_next_element(&cursor, &message)) {
-        struct kvr_value content = kvr_value_get(message, "content");
-        struct kvr_cursor parts = kvr_value_open(content);
-        while (content.type == KVR_ARRAY && kvr_next_element(&parts, &part))
-            for (size_t i = 0; i < sizeof types / sizeof *types; i++)
-                if (kvr_value_is(kvr_value_get(part, "type"), types[i]))
-                    return true;
-    }
-    return false;
-}
-
-static struct kvr_chat_json json_of(const struct kvr_line *line, enum kvr_name name)
-{
-    struct kvr_value value = kvr_line_get(line, name);
-
-    return (struct kvr_chat_json){value.text, value.length};
-}
-
+/* A request of an API that its engine would refuse is still text that can be shared: it is rendered
+ * as it stands, where that goes. */
 static enum kvr_status render(struct kvr_annotator *a, const struct kvr_chat_model *model,
     const struct kvr_line *line, struct kvr_error *error)
 {
-    struct kvr_value generation = kvr_line_get(line, KVR_NAME_ADD_GENERATION_PROMPT);
-    struct kvr_value messages = kvr_line_get(line, KVR_NAME_MESSAGES);
-    struct kvr_chat_request request = {
-        .messages = json_of(line, KVR_NAME_MESSAGES),
-        .tools = json_of(line, KVR_NAME_TOOLS),
-        .kwargs = json_of(line, KVR_NAME_CHAT_TEMPLATE_KWARGS),
-        .continue_final_message =
-            kvr_value_true(kvr_line_get(line, KVR_NAME_CONTINUE_FINAL_MESSAGE)),
-        .style = a->options.chat_style,
-    };
+    struct kvr_chat_request request;
+    struct kvr_error second;
+    bool choose = a->options.style_auto;
 
-    request.add_generation_prompt = generation.type == KVR_ABSENT ? !request.continue_final_message
-                                                                  : kvr_value_true(generation);
-    if (a->options.style_auto)
-        request.style = has_api_parts(messages) ? KVR_CHAT_VLLM : KVR_CHAT_PLAIN;
-    return kvr_chat_render(model->chat, a->run, &request, &a->text, &a->chat, NULL, error);
+    kvr_chat_request_read(
+        line, choose ? kvr_chat_request_style(line) : a->options.chat_style, &request);
+    enum kvr_status status =
+        kvr_chat_render(model->chat, a->run, &request, &a->text, &a->chat, NULL, error);
+    if (status != KVR_BAD_INPUT || !choose)
+        return status;
+    if (request.style != KVR_CHAT_PLAIN) {
+        request.style = KVR_CHAT_PLAIN;
+        if (!kvr_chat_render(model->chat, a->run, &request, &a->text, &a->chat, NULL, &second))
+            status = KVR_OK;
+    } else if (kvr_chat_request_api_forms(line)) {
+        second = *error;
+        kvr_error_set(error, status,
+            "%.400s (a line with add_generation_prompt is for the template itself; --style vllm "
+            "reads it as a server does)",
+            second.text);
+    }
+    return status;
 }
 
 /* Reads the content of a line into a->ids, and a->text where it was rendered. *found: it has any.
@@ -268,6 +164,7 @@ static enum kvr_status read_content(struct kvr_annotator *a, const struct kvr_ch
 {
     struct kvr_value ids = kvr_line_get(line, KVR_NAME_TOKEN_IDS);
     struct kvr_value prompt = kvr_line_get(line, KVR_NAME_PROMPT);
+    struct kvr_value own = kvr_line_get(line, KVR_NAME_ADD_SPECIAL_TOKENS);
     struct kvr_encoder *encoder;
     struct kvr_text text;
 
@@ -281,11 +178,15 @@ static enum kvr_status read_content(struct kvr_annotator *a, const struct kvr_ch
         status = render(a, model, line, error);
         *plain = a->chat.approximate;
         if (!status)
-            status = kvr_encode(encoder, a->text.data, a->text.length,
-                *plain && !a->options.special ? 0 : KVR_ENCODE_SPECIAL, &a->ids, error);
-        if (!status && !place_media(a, model))
-            status = kvr_error_memory(error);
-        return status;
+            status = encode_text(a, model, encoder, (struct kvr_text){a->text.data, a->text.length},
+                *plain && !a->options.special ? 0 : KVR_ENCODE_SPECIAL, own.type == KVR_TRUE,
+                error);
+        struct kvr_media_prompt media = {.model = model,
+            .encoder = encoder,
+            .text = {a->text.data, a->text.length},
+            .ids = &a->ids,
+            .image_tokens = (size_t)a->options.image_tokens};
+        return status ? status : kvr_media_place(&a->media, &media, &a->chat, error);
     }
     if (prompt.type == KVR_ARRAY)
         return read_ids(a, prompt, "prompt is neither a text nor a list of token ids", error);
@@ -296,7 +197,23 @@ static enum kvr_status read_content(struct kvr_annotator *a, const struct kvr_ch
                                              "prompt is neither a text nor a list of token ids");
     if (!kvr_value_text(prompt, &a->scratch[0], &text))
         return kvr_error_memory(error);
-    return encode_prompt(a, model, encoder, text, error);
+    return encode_text(a, model, encoder, text, a->options.special ? KVR_ENCODE_SPECIAL : 0,
+        !a->options.no_bos && own.type != KVR_FALSE, error);
+}
+
+/* vLLM's truncate_prompt_tokens keeps a prompt's end. -1, all that the model takes, is not known
+ * here and taken for all. */
+static void keep_end(struct kvr_annotator *a, struct kvr_value wanted)
+{
+    uint64_t most;
+    size_t cut;
+
+    if (!kvr_value_u64(wanted, &most) || a->ids.count <= most)
+        return;
+    cut = a->ids.count - (size_t)most;
+    memmove(a->ids.data, a->ids.data + cut, (size_t)most * sizeof *a->ids.data);
+    a->ids.count = (size_t)most;
+    kvr_media_cut(&a->media, cut);
 }
 
 static struct kvr_text text_member(struct kvr_value value, struct kvr_buffer *scratch)
@@ -326,13 +243,17 @@ static void read_namespace(
     }
     space->model = text_member(kvr_line_get(line, KVR_NAME_MODEL), &a->scratch[0]);
     space->lora = text_member(name, &a->scratch[1]);
-    space->salt = text_member(kvr_line_get(line, KVR_NAME_SALT), &a->scratch[2]);
+    struct kvr_value salt = kvr_line_get(line, KVR_NAME_SALT);
+    if (kvr_value_missing(salt)) /* as vLLM's API has it */
+        salt = kvr_line_get(line, KVR_NAME_CACHE_SALT);
+    space->salt = text_member(salt, &a->scratch[2]);
 }
 
 static enum kvr_status add_hashes(struct kvr_annotator *a, const struct kvr_line *line,
     size_t block_size, struct kvr_buffer *out, struct kvr_error *error)
 {
     const struct kvr_chain *chain = a->options.chain;
+    const struct kvr_media_places *places = &a->media;
     struct kvr_chain_settings settings = {.seed = a->options.seed, .style = a->options.style};
     size_t blocks = a->ids.count / block_size;
     uint64_t *room = kvr_grow(a->numbers, &a->number_capacity, blocks + 1, sizeof *a->numbers);
@@ -345,9 +266,12 @@ static enum kvr_status add_hashes(struct kvr_annotator *a, const struct kvr_line
     enum kvr_status status = chain->begin(&settings, &a->chain, error);
     kvr_line_add(out, "hash_ids");
     kvr_buffer_append_byte(out, '[');
-    for (size_t i = 0; i < blocks && !status; i++) {
+    for (size_t i = 0, past = 0; i < blocks && !status; i++) {
+        while (past < places->count &&
+               places->items[past].start + places->items[past].length <= i * block_size)
+            past++;
         status = chain->block(&settings, &a->chain, a->ids.data + i * block_size, block_size,
-            a->placed, a->placed_count, error);
+            places->items + past, places->count - past, error);
         a->numbers[i] = a->chain.id;
     }
     kvr_buffer_append_u64s(out, a->numbers, status ? 0 : blocks);
@@ -436,7 +360,7 @@ enum kvr_status kvr_annotate(struct kvr_annotator *a, const struct kvr_line *lin
     }
     a->ids.count = 0;
     a->ids.failed = false;
-    a->placed_count = 0;
+    a->media.count = 0;
     kvr_buffer_clear(&a->text);
     struct kvr_text name = text_member(kvr_line_get(line, KVR_NAME_MODEL), &a->scratch[0]);
     enum kvr_status status = kvr_models_get(a->models, name, &model, error);
@@ -447,6 +371,8 @@ enum kvr_status kvr_annotate(struct kvr_annotator *a, const struct kvr_line *lin
         status = read_content(a, model, line, &found, &plain, error);
         rendered = found && kvr_line_get(line, KVR_NAME_TOKEN_IDS).type <= KVR_NULL &&
                    kvr_line_get(line, KVR_NAME_MESSAGES).type > KVR_NULL;
+        if (!status)
+            keep_end(a, kvr_line_get(line, KVR_NAME_TRUNCATE_PROMPT_TOKENS));
         if (!status && a->options.truncate && a->ids.count > a->options.truncate)
             a->ids.count = (size_t)a->options.truncate;
         if (!status && found)

@@ -76,24 +76,49 @@ static void add_as_llamacpp(struct run *run, const struct kvr_chat_work *work, s
     set_date(run, context, "date_string", "%d %b %Y");
 }
 
+static void set_effort(struct run *run, struct dict *context, struct value effort)
+{
+    if (effort.type == VALUE_TEXT)
+        kvr_dict_set_name(run, context, "reasoning_effort", effort);
+}
+
+/* In vLLM the request's own members count more than its chat_template_kwargs
+ * (ChatCompletionRequest.build_chat_params), and an effort switches thinking on or off. */
+static void set_members_over_kwargs(
+    struct run *run, struct dict *context, const struct kvr_chat_work *work)
+{
+    kvr_dict_set_name(run, context, "add_generation_prompt", kvr_bool(work->add_generation_prompt));
+    if (work->documents.type != VALUE_NONE)
+        kvr_dict_set_name(run, context, "documents", work->documents);
+    if (work->effort.type == VALUE_TEXT && !kvr_dict_find_name(context, "enable_thinking"))
+        kvr_dict_set_name(run, context, "enable_thinking",
+            kvr_bool(!kvr_template_text_is(work->effort.text, "none")));
+    set_effort(run, context, work->effort);
+}
+
 static struct dict *make_context(struct run *run, const struct kvr_chat_work *work)
 {
     const struct kvr_chat *chat = work->chat;
+    enum kvr_chat_style style = work->request->style;
     struct dict *context = kvr_dict_new(run, chat->token_count + 8);
     for (size_t i = 0; i < chat->token_count; i++)
         kvr_dict_set_name(run, context, chat->tokens[i].name,
             kvr_text_value(kvr_text_literal(run, chat->tokens[i].text)));
-    if (work->request->style == KVR_CHAT_LLAMACPP) {
+    if (style == KVR_CHAT_LLAMACPP) {
         add_as_llamacpp(run, work, context);
     } else {
         kvr_dict_set_name(run, context, "tools", work->tools);
         kvr_dict_set_name(run, context, "documents", work->documents);
         kvr_dict_set_name(
             run, context, "add_generation_prompt", kvr_bool(work->add_generation_prompt));
+        if (style != KVR_CHAT_VLLM)
+            set_effort(run, context, work->effort);
     }
     for (size_t i = 0; work->kwargs.type == VALUE_DICT && i < work->kwargs.dict->count; i++)
         kvr_dict_set(
             run, context, work->kwargs.dict->entries[i].key, work->kwargs.dict->entries[i].value);
+    if (style == KVR_CHAT_VLLM)
+        set_members_over_kwargs(run, context, work);
     kvr_dict_set_name(run, context, "messages", kvr_list_value(work->messages));
     return context;
 }
@@ -151,6 +176,8 @@ static void join_plainly(struct run *run, const struct kvr_chat_work *work)
         const struct value *calls;
         if (work->messages->items[i].type != VALUE_DICT)
             kvr_run_raise(run, "TypeError", "message %zu is no object", i);
+        if (message->mark)
+            run->marks[message->mark - 1] = run->out->length - run->out_start;
         role = kvr_dict_find_name(message, "role");
         calls = kvr_dict_find_name(message, "tool_calls");
         if (role)
@@ -198,6 +225,7 @@ static void render(struct run *run, void *state)
     work->tools = read_part(run, request->tools);
     work->documents = read_part(run, request->documents);
     work->kwargs = read_part(run, request->kwargs);
+    work->effort = read_part(run, request->reasoning_effort);
     if (work->kwargs.type != VALUE_NONE && work->kwargs.type != VALUE_DICT)
         kvr_run_raise(run, "TypeError", "'chat_template_kwargs' is no object");
     work->named =

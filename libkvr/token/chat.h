@@ -99,6 +99,9 @@ struct kvr_chat_request {
     struct kvr_chat_json tools;     /* a list; null is as absent */
     struct kvr_chat_json documents; /* a list; null is as absent */
     struct kvr_chat_json kwargs;    /* chat_template_kwargs: an object */
+    /* A variable of templates, for vLLM also enable_thinking: whether it is not "none"; null or
+     * what is no text is as absent. */
+    struct kvr_chat_json reasoning_effort;
     const char *template_name;   /* of a model with several; NULL: tool_use with tools, default */
     bool add_generation_prompt;  /* APIs have it true where a request does not say */
     bool continue_final_message; /* the last message is left open */
@@ -108,6 +111,8 @@ struct kvr_chat_request {
 /* A part of the messages that is no text: an image, audio, a video. */
 struct kvr_chat_media {
     uint64_t hash;      /* of the part's JSON text without white space: equal content, equal hash */
+    const char *uuid;   /* of vLLM's API: the content's name; valid as long as the list */
+    size_t uuid_length; /* 0: it has none */
     size_t message;     /* index in messages */
     size_t part;        /* index in its content */
     size_t text_offset; /* its placeholder stands there or later in the rendered text */

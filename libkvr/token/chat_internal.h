@@ -56,6 +56,7 @@ struct kvr_chat_work {
     struct value tools;
     struct value documents;
     struct value kwargs;
+    struct value effort; /* reasoning_effort: a text, or anything that does not count */
     struct kvr_chat_media *media;
     size_t media_count;
     struct kvr_chat_marks {

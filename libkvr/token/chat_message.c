@@ -46,6 +46,8 @@ static void find_media(struct run *run, struct kvr_chat_work *work)
             continue;
         for (size_t j = 0; j < content->list->count; j++) {
             struct value part = content->list->items[j];
+            const struct value *uuid = member(part, "uuid");
+            bool named = uuid && uuid->type == VALUE_TEXT;
             const struct text *text;
             if (is_text_part(part) || part.type != VALUE_DICT)
                 continue;
@@ -68,8 +70,12 @@ static void find_media(struct run *run, struct kvr_chat_work *work)
             part.dict->mark = ++run->mark_count;
             work->media_marks[work->media_count] =
                 (struct kvr_chat_marks){message.dict->mark, part.dict->mark};
-            work->media[work->media_count++] = (struct kvr_chat_media){
-                .hash = XXH3_64bits(text->data, text->length), .message = i, .part = j};
+            work->media[work->media_count++] =
+                (struct kvr_chat_media){.hash = XXH3_64bits(text->data, text->length),
+                    .uuid = named ? uuid->text->data : NULL,
+                    .uuid_length = named ? uuid->text->length : 0,
+                    .message = i,
+                    .part = j};
         }
     }
 }
