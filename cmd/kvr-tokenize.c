@@ -105,6 +105,7 @@ static const struct kvr_program program = {
 /* Lines under way with threads: their text, what became of it, and what was wrong. */
 struct job_line {
     struct kvr_source_line source;
+    uint64_t number;        /* among all lines read */
     size_t text;            /* where it starts in job.text */
     size_t out, out_length; /* with its newline */
     struct kvr_error error;
@@ -216,15 +217,18 @@ static void work(void *argument, void *context)
     }
 }
 
-/* Writes what became of a job's lines, in order, and keeps the job for later. */
+/* Writes what became of a job's lines, in order, and keeps the job for later. With --strict a bad
+ * line has ended the source, and nothing behind it is written. */
 static void finish_job(struct tool *tool, struct pool *pool, struct job *job)
 {
-    if (!job->some_failed)
+    if (!job->some_failed && tool->source)
         kvr_writer_lines(&tool->out, &job->out);
-    for (size_t i = 0; i < job->count && job->some_failed; i++) {
+    for (size_t i = 0; i < job->count && job->some_failed && tool->source; i++) {
         struct job_line *line = &job->lines[i];
         if (line->error.status) {
             tool->line.source = line->source;
+            if (tool->settings.strict) /* what was read beyond it has not been read */
+                tool->lines = line->number;
             tool_bad_line(tool, &line->error);
             continue;
         }
@@ -266,7 +270,7 @@ static void run_pool(struct tool *tool, struct pool *pool)
     struct kvr_error error;
 
     tool->context = pool;
-    tool->before_wait = drain;
+    tool->before_wait = tool->settle = drain;
     while (tool_next(tool) == TOOL_LINE) {
         if (!pool->filling)
             pool->filling = pool->spare_count ? pool->spare[--pool->spare_count]
@@ -278,12 +282,13 @@ static void run_pool(struct tool *tool, struct pool *pool)
             continue;
         }
         struct job_line *line = &job->lines[job->count++];
-        *line = (struct job_line){.source = tool->line.source, .text = job->text.length};
+        *line = (struct job_line){
+            .source = tool->line.source, .number = tool->lines, .text = job->text.length};
         kvr_buffer_append(&job->text, tool->line.source.text, tool->line.source.length);
         if (job->count == JOB_LINES || job->text.length >= JOB_BYTES)
             submit(tool, pool);
     }
-    tool->before_wait = NULL;
+    tool->before_wait = tool->settle = NULL;
     drain(tool);
 }
 

@@ -413,10 +413,17 @@ enum tool_result tool_next(struct tool *tool)
                 return TOOL_END;
             woken = 0;
             return TOOL_SIGNAL;
-        case KVR_BAD_INPUT:
+        case KVR_BAD_INPUT: {
+            struct kvr_source_line source = tool->line.source;
+            if (tool->settle)
+                tool->settle(tool);
+            if (!tool->source) /* a line before it was bad, and --strict */
+                return TOOL_END;
+            tool->line.source = source;
             tool->lines++;
             count_bad_line(tool, &error);
             break;
+        }
         default: {
             const struct kvr_source_line *source = &tool->line.source;
             if (source->file)

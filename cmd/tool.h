@@ -77,7 +77,9 @@ struct tool {
     double progress_ms, started_ms;
     void (*before_wait)(struct tool *tool); /* may be set: called before a read that may wait, to
                                                put what is still under way into tool->out */
-    void *context;                          /* for it */
+    void (*settle)(struct tool *tool);      /* may be set: called before a bad line is told, to put
+                                               what those before it became into tool->out */
+    void *context;                          /* for them */
 };
 
 /*

@@ -347,6 +347,23 @@ END
     assert_equal "$stderr" ""
 }
 
+@test "with threads bad lines are where they would be without" {
+    jq -nrc 'range(1500) | if . % 97 == 50 then "{\"id\":\(.),\"prompt\":5}"
+        elif . % 131 == 77 then "{\"id\":\(.),\"prompt\":\"x\""
+        else {id: ., prompt: ("word \(.) " * 20)} | tojson end' >lines
+    for options in '' --strict --keep-bad '--strict --keep-bad'; do
+        for threads in 1 3; do
+            status=0
+            # shellcheck disable=SC2086
+            kvr-tokenize $options -j $threads lines >out.$threads 2>err.$threads || status=$?
+            assert_equal "$status" 1
+        done
+        cmp out.1 out.3
+        cmp err.1 err.3
+    done
+    assert_equal "$(wc -l <out.3)" 51
+}
+
 @test "options that would say nothing are refused" {
     for bad in '--seed 0' '--chain sglang --seed 0' '--image-tokens 0' '--image-tokens 1000001'; do
         # shellcheck disable=SC2086
