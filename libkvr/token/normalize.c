@@ -21,6 +21,7 @@
 
 struct run {
     uint32_t *characters;
+    uint8_t *classes; /* combining classes of these */
     size_t count, capacity;
     bool failed;
 };
@@ -55,22 +56,7 @@ bool kvr_is_nfc(const uint8_t *text, size_t length)
     return true;
 }
 
-static void push(struct run *run, uint32_t character)
-{
-    if (run->count == run->capacity) {
-        size_t capacity = run->capacity ? run->capacity * 2 : 64;
-        uint32_t *larger = realloc(run->characters, capacity * sizeof *larger);
-        if (!larger) {
-            run->failed = true;
-            return;
-        }
-        run->characters = larger;
-        run->capacity = capacity;
-    }
-    run->characters[run->count++] = character;
-}
-
-static uint32_t combining_class(uint32_t character)
+static uint8_t combining_class(uint32_t character)
 {
     size_t low = 0, high = kvr_unicode_class_run_count;
 
@@ -87,6 +73,26 @@ static uint32_t combining_class(uint32_t character)
             return run->combining_class;
     }
     return 0;
+}
+
+static void push(struct run *run, uint32_t character)
+{
+    if (run->count == run->capacity) {
+        size_t capacity = run->capacity ? run->capacity * 2 : 64;
+        uint32_t *characters = realloc(run->characters, capacity * sizeof *characters);
+        if (characters)
+            run->characters = characters;
+        uint8_t *classes = realloc(run->classes, capacity);
+        if (classes)
+            run->classes = classes;
+        if (!characters || !classes) {
+            run->failed = true;
+            return;
+        }
+        run->capacity = capacity;
+    }
+    run->classes[run->count] = combining_class(character);
+    run->characters[run->count++] = character;
 }
 
 static void decompose(struct run *run, uint32_t character, bool compatibility)
@@ -121,46 +127,41 @@ static void decompose(struct run *run, uint32_t character, bool compatibility)
     push(run, character);
 }
 
-struct mark {
-    uint32_t character, combining_class, order;
-};
-
-static int compare_marks(const void *a, const void *b)
+/* Sorts marks by class, keeping the order of equals, by counting the classes: a run may be long. */
+static bool sort_stretch(uint32_t *characters, uint8_t *classes, size_t count)
 {
-    const struct mark *x = a, *y = b;
+    size_t places[257] = {0};
+    uint32_t *sorted = malloc(count * (sizeof *sorted + 1));
 
-    if (x->combining_class != y->combining_class)
-        return x->combining_class < y->combining_class ? -1 : 1;
-    return (x->order > y->order) - (x->order < y->order);
+    if (!sorted)
+        return false;
+    uint8_t *sorted_classes = (uint8_t *)(sorted + count);
+    for (size_t i = 0; i < count; i++)
+        places[classes[i] + 1]++;
+    for (int class = 0; class < 256; class ++)
+        places[class + 1] += places[class];
+    for (size_t i = 0; i < count; i++) {
+        size_t place = places[classes[i]]++;
+        sorted[place] = characters[i];
+        sorted_classes[place] = classes[i];
+    }
+    memcpy(characters, sorted, count * sizeof *characters);
+    memcpy(classes, sorted_classes, count);
+    free(sorted);
+    return true;
 }
 
-/* Sorts each stretch of marks by class, keeping the order of equals: n log n for any text. */
 static void sort_marks(struct run *run)
 {
-    uint32_t *c = run->characters;
-
-    for (size_t i = 0; i < run->count;) {
+    for (size_t i = 0; i < run->count && !run->failed;) {
         size_t end = i;
         bool sorted = true;
-        uint32_t previous = 0, class;
-        while (end < run->count && (class = combining_class(c[end])) != 0) {
-            sorted = sorted && class >= previous;
-            previous = class;
+        while (end < run->count && run->classes[end]) {
+            sorted = sorted && (end == i || run->classes[end] >= run->classes[end - 1]);
             end++;
         }
-        if (!sorted) {
-            struct mark *marks = malloc((end - i) * sizeof *marks);
-            if (!marks) {
-                run->failed = true;
-                return;
-            }
-            for (size_t k = i; k < end; k++)
-                marks[k - i] = (struct mark){c[k], combining_class(c[k]), (uint32_t)(k - i)};
-            qsort(marks, end - i, sizeof *marks, compare_marks);
-            for (size_t k = i; k < end; k++)
-                c[k] = marks[k - i].character;
-            free(marks);
-        }
+        if (!sorted && !sort_stretch(run->characters + i, run->classes + i, end - i))
+            run->failed = true;
         i = end > i ? end : i + 1;
     }
 }
@@ -194,7 +195,7 @@ static void compose(struct run *run)
     size_t starter = SIZE_MAX, out = 0;
 
     for (size_t i = 0; i < run->count; i++) {
-        uint32_t class = combining_class(c[i]), composed = 0;
+        uint32_t class = run->classes[i], composed = 0;
         bool adjacent = starter != SIZE_MAX && out == starter + 1;
         if (starter != SIZE_MAX && (adjacent || last_class < class))
             composed = compose_pair(c[starter], c[i]);
@@ -271,6 +272,7 @@ void kvr_normal_form(
     }
     kvr_buffer_append(out, copied, (size_t)(end - copied));
     free(run.characters);
+    free(run.classes);
 }
 
 #define IS_WORD                                                                                    \

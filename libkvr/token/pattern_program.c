@@ -10,6 +10,7 @@
 
 #define GROUP_NESTING 48
 #define STEP_LIMIT 30000
+#define NODE_LIMIT 8000 /* they are gone through by recursion */
 #define SPLIT_LIMIT 1000
 #define SET_LIMIT 1000
 #define COUNT_LIMIT 1000 /* a repetition's numbers */
@@ -63,7 +64,7 @@ static uint32_t add_node(struct parser *in, struct node node)
 {
     if (in->status)
         return 0;
-    if (in->node_count >= STEP_LIMIT)
+    if (in->node_count >= NODE_LIMIT)
         return give_up(in, KVR_UNSUPPORTED);
     struct node *grown =
         kvr_grow(in->nodes, &in->node_capacity, in->node_count + 1, sizeof *in->nodes);
@@ -292,7 +293,7 @@ static uint32_t parse_alternatives(struct parser *in)
 {
     uint32_t all = parse_sequence(in);
 
-    if (peek(in, 0) == '|' && in->at < in->length) {
+    if (peek(in, 0) == '|' && !in->status) {
         in->at++;
         uint32_t others = parse_alternatives(in);
         all = add_pair(in, ALTERNATIVES, all, others);

@@ -7,6 +7,8 @@
 #include <pcre2.h>
 #include <string.h>
 
+#define WORDS (0x110000 / 64)
+
 /* Bytes beyond ASCII that characters from first to last start with. */
 static void add_leads(struct kvr_pattern_set *set, uint32_t first, uint32_t last)
 {
@@ -93,18 +95,23 @@ static bool read_points(struct kvr_codepoints *points, const struct kvr_pattern_
     return true;
 }
 
-static bool matches(const pcre2_code *code, pcre2_match_data *data, uint32_t character)
+/* Characters that have others of another case, and some that have not. Of ASCII's, only two are
+ * beyond it: the long s and the sign of Kelvin. */
+static void add_cased(struct kvr_codepoints *cased, bool ascii)
 {
-    uint8_t bytes[4];
-
-    return pcre2_match(code, bytes, kvr_utf8_encode(character, bytes), 0, PCRE2_NO_UTF_CHECK, data,
-               NULL) >= 0;
+    kvr_codepoints_add_range(cased, 'A', 'Z');
+    kvr_codepoints_add_range(cased, 'a', 'z');
+    kvr_codepoints_add_range(cased, 0x17f, 0x17f);
+    kvr_codepoints_add_range(cased, 0x212a, 0x212a);
+    if (ascii)
+        return;
+    kvr_codepoints_add_categories(cased, KVR_IS_UPPER | KVR_IS_LOWER | KVR_CATEGORY_BIT(KVR_NL));
+    kvr_codepoints_add_range(cased, 0x345, 0x345);   /* iota below */
+    kvr_codepoints_add_range(cased, 0x24b6, 0x24e9); /* letters in circles */
 }
 
-/* Under (?i) PCRE2 says which characters are the same: at once for ASCII, later for the others. Of
- * a set of ASCII alone these can only be two, the long s and the sign of Kelvin. */
-static bool ask_caseless(struct kvr_pattern_set *set, struct kvr_codepoints *points,
-    const struct kvr_pattern_set_source *source)
+/* Makes points what they stand for under (?i): PCRE2 is asked which characters are the same. */
+static bool ask_caseless(struct kvr_codepoints *points, const struct kvr_pattern_set_source *source)
 {
     int number;
     PCRE2_SIZE offset;
@@ -112,25 +119,26 @@ static bool ask_caseless(struct kvr_pattern_set *set, struct kvr_codepoints *poi
         PCRE2_UTF | PCRE2_CASELESS | PCRE2_ANCHORED | (source->dot_all ? PCRE2_DOTALL : 0), &number,
         &offset, NULL);
     pcre2_match_data *data = pcre2_match_data_create(1, NULL);
-    bool ascii = true, ok = code && data;
+    struct kvr_codepoints *cased = kvr_codepoints_new();
+    bool ascii = true, ok = code && data && cased;
 
-    for (size_t i = 2; i < sizeof points->words / sizeof *points->words; i++)
+    for (size_t i = 2; i < WORDS; i++)
         ascii = ascii && !points->words[i];
-    points->words[0] = points->words[1] = 0;
-    for (uint32_t c = 0; c < 128 && ok; c++)
-        if (matches(code, data, c))
-            kvr_codepoints_add_range(points, c, c);
-    for (uint32_t c = 0x17f; c <= 0x212a && ok && ascii; c += 0x212a - 0x17f)
-        if (matches(code, data, c))
-            kvr_codepoints_add_range(points, c, c);
-    ok = ok && pack(set, points);
-    if (ok && !ascii) {
-        set->caseless = code;
-        memset(set->leads + 2, 0xff, 2 * sizeof *set->leads);
-    } else {
-        pcre2_code_free(code);
+    if (ok)
+        add_cased(cased, ascii);
+    for (size_t i = 0; ok && i < WORDS; i++) {
+        for (uint64_t left = cased->words[i]; left; left &= left - 1) {
+            unsigned bit = (unsigned)__builtin_ctzll(left);
+            uint8_t bytes[4];
+            unsigned size = kvr_utf8_encode((uint32_t)i * 64 + bit, bytes);
+            bool member = pcre2_match(code, bytes, size, 0, PCRE2_NO_UTF_CHECK, data, NULL) >= 0;
+            points->words[i] &= ~(UINT64_C(1) << bit);
+            points->words[i] |= (uint64_t)member << bit;
+        }
     }
+    pcre2_code_free(code);
     pcre2_match_data_free(data);
+    free(cased);
     return ok;
 }
 
@@ -143,8 +151,8 @@ enum kvr_status kvr_pattern_set_create(
     *set = calloc(1, sizeof **set);
     if (*set && points && !read_points(points, source))
         status = KVR_UNSUPPORTED;
-    else if (*set && points &&
-             (source->caseless ? ask_caseless(*set, points, source) : pack(*set, points)))
+    else if (*set && points && (!source->caseless || ask_caseless(points, source)) &&
+             pack(*set, points))
         status = KVR_OK;
     free(points);
     if (status) {
@@ -158,7 +166,6 @@ void kvr_pattern_set_destroy(struct kvr_pattern_set *set)
 {
     if (!set)
         return;
-    pcre2_code_free(set->caseless);
     free(set->bits);
     free(set);
 }

@@ -17,7 +17,6 @@ struct kvr_pattern_set {
     uint16_t block[0x1100]; /* into bits; 0: no member, 1: all are */
     uint64_t (*bits)[4];
     uint32_t bit_count;
-    void *caseless; /* under (?i): a pcre2_code, asked for each character beyond ASCII */
 };
 
 /* What a set is written as in an expression that pattern_rewrite.c has written: [..] of code

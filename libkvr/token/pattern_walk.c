@@ -2,8 +2,6 @@
 #include "base/grow.h"
 #include "token/unicode.h"
 
-#define PCRE2_CODE_UNIT_WIDTH 8
-#include <pcre2.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -84,7 +82,6 @@ void kvr_walk_release(struct kvr_walk *walk)
     free(walk->spare);
     free(walk->frames);
     free(walk->runs);
-    pcre2_match_data_free(walk->match_data);
     memset(walk, 0, sizeof *walk);
 }
 
@@ -105,10 +102,8 @@ static bool prepare(struct kvr_walk *walk)
     }
     if (!walk->runs)
         walk->runs = calloc(program->run_count + 1, sizeof *walk->runs);
-    if (!walk->match_data)
-        walk->match_data = pcre2_match_data_create(1, NULL);
     walk->block_count = walk->block_capacity < blocks ? 0 : blocks;
-    return walk->runs && walk->match_data && walk->block_capacity >= blocks;
+    return walk->runs && walk->block_capacity >= blocks;
 }
 
 static bool is_known(const struct kvr_walk *walk, int kind, uint32_t memo, size_t at)
@@ -149,11 +144,6 @@ static inline unsigned in_set(const struct kvr_walk *walk, uint16_t number, size
     if (text[at] < 0x80)
         return set->ascii[text[at] / 64] >> text[at] % 64 & 1;
     uint32_t character = kvr_utf8_decode(text + at, text + walk->length, &size);
-    if (set->caseless)
-        return pcre2_match(set->caseless, text + at, size, 0, PCRE2_NO_UTF_CHECK, walk->match_data,
-                   NULL) >= 0
-                   ? size
-                   : 0;
     const uint64_t *bits = set->bits[set->block[character >> 8]];
     return bits[character % 256 / 64] >> character % 64 & 1 ? size : 0;
 }

@@ -38,7 +38,6 @@ struct kvr_walk {
     struct kvr_walk_block **known[2]; /* bits, by place and split: it fails; it holds (in a look) */
     struct kvr_walk_block *used, *spare;
     size_t block_count, block_capacity;
-    void *match_data; /* for sets under (?i) */
     enum kvr_status status;
 };
 

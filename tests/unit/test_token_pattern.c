@@ -232,6 +232,37 @@ static void patterns_of_models_match_as_pcre2_matches(void **state)
         check_pattern(&random, patterns[i], 60);
 }
 
+/* Over all characters: those that (?i) lets match are PCRE2's. */
+static void case_is_pcre2_s(void **state)
+{
+    static const char *const shown[] = {"(?i:s)", "(?i:[^k])", "(?i:\\p{Lu})", "(?i:\\P{L})",
+        "(?i:[\u03b9\u01c5\u24d0\u2160])", "(?i:[a-m])", "(?i:\u00b5)", "(?i:[^\u1e9e\u00e5])"};
+    size_t length = 0;
+    uint8_t *text = malloc(0x110000 * 4);
+    struct match *wanted = malloc(0x110000 * sizeof *wanted), *got = malloc(0x110000 * sizeof *got);
+
+    (void)state;
+    assert_true(text && wanted && got);
+    for (uint32_t c = 0; c < 0x110000; c++)
+        if (c < 0xd800 || c > 0xdfff)
+            length += kvr_utf8_encode(c, text + length);
+    for (size_t i = 0; i < sizeof shown / sizeof *shown; i++) {
+        struct kvr_pattern *pattern;
+        pcre2_code *reference = compile_reference(shown[i]);
+        assert_int_equal(kvr_pattern_compile(&pattern, shown[i], strlen(shown[i]), NULL), KVR_OK);
+        pcre2_jit_compile(reference, PCRE2_JIT_COMPLETE);
+        int count = all_by_reference(reference, (char *)text, length, wanted, 0x110000);
+        assert_true(count > 0);
+        assert_int_equal(all_by_search(pattern, (const char *)text, length, got, 0x110000), count);
+        assert_memory_equal(wanted, got, (size_t)count * sizeof *wanted);
+        pcre2_code_free(reference);
+        kvr_pattern_release(pattern);
+    }
+    free(text);
+    free(wanted);
+    free(got);
+}
+
 static uint64_t steps_of(const struct kvr_pattern *pattern, const char *shown, const char *unit,
     size_t length, const char *end)
 {
@@ -311,6 +342,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_patterns_match_as_pcre2_matches),
         cmocka_unit_test(patterns_of_models_match_as_pcre2_matches),
+        cmocka_unit_test(case_is_pcre2_s),
         cmocka_unit_test(steps_grow_with_the_text),
         cmocka_unit_test(a_pattern_that_takes_too_many_steps_is_named),
     };
