@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BLOCK 2048 /* places that a block of bits is for */
-#define STEPS_PER_BYTE 400
+#define BLOCK 2048         /* places that a block of bits is for */
+#define STEPS_PER_BYTE 100 /* and one for each step of the program; models take 31 at most */
 #define STEPS_AT_LEAST 1000000
 #define FRAME_LIMIT (512 * 1024 * 1024 / sizeof(struct kvr_walk_frame))
 
@@ -378,7 +378,8 @@ static enum outcome walk_from(
     struct kvr_walk *walk, uint32_t number, size_t at, bool looking, size_t *stop)
 {
     size_t base = walk->frame_count;
-    uint64_t limit = STEPS_AT_LEAST + (uint64_t)walk->length * STEPS_PER_BYTE;
+    uint64_t limit =
+        STEPS_AT_LEAST + (uint64_t)walk->length * (STEPS_PER_BYTE + walk->program->step_count);
 
     for (;;) {
         const struct kvr_pattern_step *step = &walk->program->steps[number];

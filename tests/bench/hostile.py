@@ -76,6 +76,16 @@ PATTERNS = {
     "granite": [DIGITS, GPT2],
     "afmoe": [split(r"\p{N}{1,3}(?=(?:\p{N}{3})*(?:\P{N}|$))"), split(gpt4(r"\p{N}{1,3}"))],
     "youtu": [split("[가-힣ㄱ-ㆎ]+|[！…“”‘’—：；，、-〿︰-﹏]+|[ㄅ-ㄯ]+|[一-龥\u3040-ゟ゠-ヿ]+"), split(O200K)],
+    "jais2": [split(gpt4(r"\p{N}{1,3}").removesuffix(SPACE) + "".join(rf"\s{{{n}}}(?!\S)|" for n in (512, 256, 128, 64, 32, 16, 8, 4))
+                    + r"\s{1,2}(?!\S)|\s{1}")],
+    "gemma4": [split(r"[^\n]+|[\n]+")],
+    "poro": [split(r" ?[^(\s|.,!?…。，、।۔،)]+")],
+    "chameleon": [split("<sentinel:[0-9]+>"), split("(IMGIMG)((A|B|C|D|E|F|G|H|I){1,4})Z"), split(r"([\t\n]|    |  )"), split(r"\p{N}"),
+                  split(r"[\p{P}!-/:-@\[-`{-~]"), GPT2],
+    "hunyuan": [split(r"(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1}| ?[^\s\p{L}\p{N}]+[\r\n]*|"
+                      + SPACE)],
+    "grok2": [split(gpt4(r"\p{N}", signs=r" ?[^\s\p{L}\p{N}]+[\r\n/]*"))],
+    "possessive": [split(r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s")],
     "whitespace": [{"type": "WhitespaceSplit"}],
     "words": [{"type": "Whitespace"}],
     "punctuation": [{"type": "Punctuation", "behavior": "Isolated"}],
@@ -90,6 +100,8 @@ PATTERNS = {
     "nested lookahead": [split(r"\w(?=(?:\w\w)*(?:\s|$))")],
     "two runs": [split(r"\p{L}*\p{M}*\p{L}*\p{M}*;|.")],
     "atomic": [split(r"(?>\w+)!|\s++x|.")],
+    "empty loops": [split(r"(?:\w*\s?)*!|.")],
+    "of any case": [split(r"(?i)\p{Lu}+[^k]|.")],
 }
 
 NORMALIZERS = {
