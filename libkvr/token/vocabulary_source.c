@@ -109,20 +109,19 @@ enum kvr_status kvr_source_add_step(struct kvr_source *source, enum kvr_pipeline
 }
 
 /* The slot of a text, or the free one where it would be. */
-static inline uint64_t *find_slot(
+static inline uint32_t *find_slot(
     const struct kvr_source *source, uint64_t hash, const void *bytes, size_t length)
 {
-    for (uint32_t slot = (uint32_t)hash & source->string_mask;;
-         slot = (slot + 1) & source->string_mask) {
-        uint64_t entry = source->string_slots[slot];
-        if (entry == UINT64_MAX)
-            return &source->string_slots[slot];
-        if (entry >> 32 != hash >> 32)
+    for (uint32_t at = (uint32_t)hash & source->string_mask;; at = (at + 1) & source->string_mask) {
+        uint32_t slot = source->string_slots[at];
+        if (!slot)
+            return &source->string_slots[at];
+        if (!kvr_slot_may_be(slot, hash))
             continue;
-        const struct kvr_source_token *token = &source->tokens[(uint32_t)entry];
+        const struct kvr_source_token *token = &source->tokens[kvr_slot_id(slot)];
         if (token->length == length &&
             (!length || memcmp(source->bytes.data + token->offset, bytes, length) == 0))
-            return &source->string_slots[slot];
+            return &source->string_slots[at];
     }
 }
 
@@ -136,9 +135,9 @@ static void enter(struct kvr_source *source, uint32_t id)
     if (!(token->flags & KVR_TOKEN_PRESENT) || token->flags & KVR_TOKEN_ADDED)
         return;
     uint64_t hash = source->hashes[id];
-    uint64_t *slot = find_slot(source, hash, source->bytes.data + token->offset, token->length);
-    if (*slot == UINT64_MAX) { /* the first of equal texts counts */
-        *slot = (hash >> 32) << 32 | id;
+    uint32_t *slot = find_slot(source, hash, source->bytes.data + token->offset, token->length);
+    if (!*slot) { /* the first of equal texts counts */
+        *slot = (uint32_t)(hash >> 32) >> KVR_SLOT_ID_BITS << KVR_SLOT_ID_BITS | (id + 1);
         token->flags |= KVR_SOURCE_FIRST;
     }
 }
@@ -159,7 +158,7 @@ enum kvr_status kvr_source_index(struct kvr_source *source, struct kvr_error *er
     source->hashes = kvr_pages_malloc(((size_t)source->token_count + 1) * sizeof *source->hashes);
     if (!source->string_slots || !source->hashes)
         return kvr_error_memory(error);
-    memset(source->string_slots, 0xff, slots * sizeof *source->string_slots);
+    memset(source->string_slots, 0, slots * sizeof *source->string_slots);
     source->string_mask = slots - 1;
     /* a token's slot is asked for while those before it are entered */
     for (uint32_t id = 0; id < source->token_count + AHEAD; id++) {
@@ -179,9 +178,9 @@ enum kvr_status kvr_source_index(struct kvr_source *source, struct kvr_error *er
 uint32_t kvr_source_find_hashed(
     const struct kvr_source *source, uint64_t hash, const void *bytes, size_t length)
 {
-    uint64_t entry = *find_slot(source, hash, bytes, length);
+    uint32_t slot = *find_slot(source, hash, bytes, length);
 
-    return entry == UINT64_MAX ? KVR_NO_TOKEN : (uint32_t)entry;
+    return slot ? kvr_slot_id(slot) : KVR_NO_TOKEN;
 }
 
 uint32_t kvr_source_find(const struct kvr_source *source, const void *bytes, size_t length)

@@ -27,7 +27,7 @@ struct kvr_source {
     struct kvr_buffer text; /* the texts that steps refer to */
     struct kvr_vocabulary_step *steps[KVR_PIPELINE_COUNT];
     uint32_t step_count[KVR_PIPELINE_COUNT];
-    uint64_t *string_slots; /* text -> id, hash:32 id:32, built by kvr_source_index() */
+    uint32_t *string_slots; /* text -> id, hash:10 id + 1:22, built by kvr_source_index() */
     uint64_t *hashes;       /* of the texts of tokens that are indexed, by id */
     uint32_t string_mask;
     bool indexed; /* no token was added since that belongs into the index */
@@ -83,15 +83,28 @@ static inline void kvr_source_ask_slot(const struct kvr_source *source, uint64_t
     __builtin_prefetch(&source->string_slots[(uint32_t)hash & source->string_mask]);
 }
 
+#define KVR_SLOT_ID_BITS (KVR_PAIR_ID_BITS + 1)
+
+/* Whether a slot that is not empty may be that of a text of this hash. */
+static inline bool kvr_slot_may_be(uint32_t slot, uint64_t hash)
+{
+    return (slot ^ (uint32_t)(hash >> 32)) >> KVR_SLOT_ID_BITS == 0;
+}
+
+static inline uint32_t kvr_slot_id(uint32_t slot)
+{
+    return (slot & ((UINT32_C(1) << KVR_SLOT_ID_BITS) - 1)) - 1;
+}
+
 /* Returns the token that is likely, or KVR_NO_TOKEN. */
 static inline uint32_t kvr_source_ask_token(const struct kvr_source *source, uint64_t hash)
 {
-    uint64_t entry = source->string_slots[(uint32_t)hash & source->string_mask];
+    uint32_t slot = source->string_slots[(uint32_t)hash & source->string_mask];
 
-    if (entry >> 32 != hash >> 32 || entry == UINT64_MAX)
+    if (!slot || !kvr_slot_may_be(slot, hash))
         return KVR_NO_TOKEN;
-    __builtin_prefetch(&source->tokens[(uint32_t)entry]);
-    return (uint32_t)entry;
+    __builtin_prefetch(&source->tokens[kvr_slot_id(slot)]);
+    return kvr_slot_id(slot);
 }
 
 /* Whether kvr_source_find() of this text gives this id. */
