@@ -31,6 +31,7 @@
 #define TRIES 4   /* of halves for a token of a rank file */
 #define GUESSES 2 /* of them for which memory is asked ahead */
 #define STEP 8    /* tokens between asking and reading */
+#define RING 64   /* a power of two above seven steps */
 
 struct part {
     uint32_t id, offset, length; /* bytes of the token being encoded */
@@ -283,68 +284,63 @@ static inline uint32_t next_left(const struct search *s, uint32_t left, uint32_t
     return left;
 }
 
-/* What a token will need is asked for in steps, while those before it are settled. */
-static void make_guesses(const struct search *s, uint32_t id, struct guess guesses[GUESSES])
+/* What a guess will need is asked for in phases, each a few tokens before the next, so that nobody
+ * waits for memory. First the token itself, behind the one that was guessed before it. */
+static inline void guess_left(const struct search *s, uint32_t id, uint32_t before, struct guess *g)
 {
+    g->right = KVR_NO_TOKEN;
+    g->left = before == KVR_NO_TOKEN ? before : next_left(s, before, id);
+    if (g->left == KVR_NO_TOKEN)
+        return;
+    __builtin_prefetch(&s->source->tokens[g->left]);
+    __builtin_prefetch(&s->c->shorter[g->left]);
+}
+
+/* Where the text of the right half may be found. */
+static inline void ask_slot(const struct search *s, uint32_t id, struct guess *g)
+{
+    if (g->left == KVR_NO_TOKEN)
+        return;
     const struct kvr_source_token *token = &s->source->tokens[id];
-    uint32_t left = id;
-
-    for (int i = 0; i < GUESSES; i++)
-        guesses[i].left = guesses[i].right = KVR_NO_TOKEN;
-    for (int i = 0; i < GUESSES && kvr_source_is_own(token); i++) {
-        left = next_left(s, left, id);
-        if (left == KVR_NO_TOKEN)
-            return;
-        uint32_t length = s->source->tokens[left].length;
-        guesses[i].left = left;
-        guesses[i].hash =
-            kvr_source_hash(s->c->bytes + token->offset + length, token->length - length);
-        kvr_source_ask_slot(s->source, guesses[i].hash);
-        __builtin_prefetch(&s->halves[left]);
-    }
+    uint32_t length = s->source->tokens[g->left].length;
+    g->hash = kvr_source_hash(s->c->bytes + token->offset + length, token->length - length);
+    kvr_source_ask_slot(s->source, g->hash);
+    __builtin_prefetch(&s->halves[g->left]);
 }
 
-static void ask_tokens(const struct search *s, struct guess guesses[GUESSES])
+static inline void ask_right(const struct search *s, struct guess *g)
 {
-    for (int i = 0; i < GUESSES && guesses[i].left != KVR_NO_TOKEN; i++)
-        guesses[i].right = kvr_source_ask_token(s->source, guesses[i].hash);
+    if (g->left != KVR_NO_TOKEN)
+        g->right = kvr_source_ask_token(s->source, g->hash);
 }
 
-static void ask_texts(const struct search *s, const struct guess guesses[GUESSES])
+static inline void ask_text(const struct search *s, const struct guess *g)
 {
-    for (int i = 0; i < GUESSES; i++) {
-        uint32_t right = guesses[i].right;
-        if (right == KVR_NO_TOKEN)
-            continue;
-        __builtin_prefetch(&s->halves[right]);
-        __builtin_prefetch(&s->c->flags[right]);
-        __builtin_prefetch(s->c->bytes + s->source->tokens[right].offset);
-    }
+    if (g->right == KVR_NO_TOKEN)
+        return;
+    __builtin_prefetch(&s->halves[g->right]);
+    __builtin_prefetch(&s->c->flags[g->right]);
+    __builtin_prefetch(s->c->bytes + s->source->tokens[g->right].offset);
 }
 
 /* The tokens next to the seam, and where the pair would be entered. */
-static void ask_seams(const struct search *s, const struct guess guesses[GUESSES])
+static inline void ask_seam(const struct search *s, const struct guess *g)
 {
-    for (int i = 0; i < GUESSES; i++) {
-        uint32_t left = guesses[i].left, right = guesses[i].right;
-        if (right == KVR_NO_TOKEN)
-            continue;
-        __builtin_prefetch(&s->halves[s->halves[left].right]);
-        __builtin_prefetch(&s->halves[s->halves[right].left]);
-        __builtin_prefetch(&s->slots[kvr_pair_slot(kvr_pair_hash(left, right)) & s->slot_mask], 1);
-    }
+    if (g->right == KVR_NO_TOKEN)
+        return;
+    uint64_t hash = kvr_pair_hash(g->left, g->right);
+    __builtin_prefetch(&s->halves[s->halves[g->left].right]);
+    __builtin_prefetch(&s->halves[s->halves[g->right].left]);
+    __builtin_prefetch(&s->slots[kvr_pair_slot(hash) & s->slot_mask], 1);
 }
 
 /* Those behind them. */
-static void ask_behind(const struct search *s, const struct guess guesses[GUESSES])
+static inline void ask_behind(const struct search *s, const struct guess *g)
 {
-    for (int i = 0; i < GUESSES; i++) {
-        uint32_t left = guesses[i].left, right = guesses[i].right;
-        if (right == KVR_NO_TOKEN)
-            continue;
-        __builtin_prefetch(&s->halves[s->halves[s->halves[left].right].right]);
-        __builtin_prefetch(&s->halves[s->halves[s->halves[right].left].left]);
-    }
+    if (g->right == KVR_NO_TOKEN)
+        return;
+    __builtin_prefetch(&s->halves[s->halves[s->halves[g->left].right].right]);
+    __builtin_prefetch(&s->halves[s->halves[s->halves[g->right].left].left]);
 }
 
 /* Tries the halves of a token of a rank file. False: none was found. */
@@ -385,29 +381,38 @@ static void settle(struct search *s, uint32_t id, const struct guess guesses[GUE
 
 static void find_by_rank(struct search *s)
 {
-    enum { STEPS = 5, RING = STEPS * STEP + STEP };
     struct guess ring[RING][GUESSES];
     uint32_t count = s->source->token_count;
 
-    for (uint32_t next = 0; next < count + STEPS * STEP; next++) {
-        for (uint32_t step = 0; step <= STEPS && step * STEP <= next; step++) {
-            uint32_t id = next - step * STEP;
-            struct guess *guesses = ring[id % RING];
-            if (id >= count)
-                continue;
-            if (step == 0)
-                make_guesses(s, id, guesses);
-            else if (step == 1)
-                ask_tokens(s, guesses);
-            else if (step == 2)
-                ask_texts(s, guesses);
-            else if (step == 3)
-                ask_seams(s, guesses);
-            else if (step == 4)
-                ask_behind(s, guesses);
-            else
-                settle(s, id, guesses);
-        }
+    for (uint32_t i = 0; i < RING; i++)
+        for (int k = 0; k < GUESSES; k++)
+            ring[i][k] = (struct guess){.left = KVR_NO_TOKEN, .right = KVR_NO_TOKEN};
+    for (uint32_t next = 0; next < count + 7 * STEP; next++) {
+        struct guess *g = ring[next % RING];
+        bool own = next < count && kvr_source_is_own(&s->source->tokens[next]);
+        guess_left(s, next, own ? next : KVR_NO_TOKEN, &g[0]);
+        uint32_t id = next - STEP; /* below zero there are guesses of nothing */
+        g = ring[id % RING];
+        ask_slot(s, id, &g[0]);
+        guess_left(s, id, g[0].left, &g[1]);
+        id -= STEP;
+        g = ring[id % RING];
+        ask_right(s, &g[0]);
+        ask_slot(s, id, &g[1]);
+        g = ring[(id -= STEP) % RING];
+        ask_text(s, &g[0]);
+        ask_right(s, &g[1]);
+        g = ring[(id -= STEP) % RING];
+        ask_seam(s, &g[0]);
+        ask_text(s, &g[1]);
+        g = ring[(id -= STEP) % RING];
+        ask_behind(s, &g[0]);
+        ask_seam(s, &g[1]);
+        g = ring[(id -= STEP) % RING];
+        ask_behind(s, &g[1]);
+        id -= STEP;
+        if (id < count)
+            settle(s, id, ring[id % RING]);
     }
 }
 
