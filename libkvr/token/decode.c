@@ -51,14 +51,31 @@ static bool append_form(const struct kvr_tokenizer *t, uint32_t id, struct kvr_b
     return false;
 }
 
+/* What was appended from `before` on, if it is all of the byte-level alphabet, becomes bytes. */
+static void read_alphabet(struct kvr_buffer *out, size_t before)
+{
+    struct kvr_buffer bytes = {0};
+
+    if (kvr_bytes_from_alphabet(out->data + before, out->length - before, &bytes)) {
+        out->length = before;
+        kvr_buffer_append(out, bytes.data, bytes.length);
+    }
+    out->failed |= bytes.failed;
+    kvr_buffer_release(&bytes);
+}
+
 static void append_token(const struct kvr_tokenizer *t, uint32_t id, struct kvr_buffer *out)
 {
     const struct kvr_vocabulary *v = &t->vocabulary;
     const char *bytes = (const char *)v->token_bytes + v->token_offset[id];
     size_t length = kvr_token_length(v, id);
 
-    if (t->forms.length && append_form(t, id, out))
+    size_t before = out->length;
+    if (t->forms.length && append_form(t, id, out)) {
+        if (v->header->model == KVR_MODEL_BYTE_BPE && !out->failed)
+            read_alphabet(out, before);
         return;
+    }
     if (v->header->special_flags & KVR_VOCABULARY_FOLDED && !(v->token_flags[id] & KVR_TOKEN_ADDED))
         append_unfolded(bytes, length, out);
     else

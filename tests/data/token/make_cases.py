@@ -184,6 +184,7 @@ OWN_WAYS = {
     "empty_previous": make(BYTE, sequence(split(r"(?=t)|x*", "MergedWithPrevious", True), split(r"\d{,2}", "MergedWithPrevious", True),
                                           split(r"(?=h)|1", "MergedWithPrevious"), LEVEL), decoder=LEVEL),
     "unknown_missing": make(BYTE, GPT2, decoder=LEVEL, unk_token="zz"),
+    "form_of_letters": make(BYTE, GPT2, PREPEND | {"prepend": "x"}, decoder=LEVEL, added=[("é", {"normalized": True}), ("Norm", {"normalized": True})]),
     "version_line": make(BYTE, GPT2, decoder=LEVEL, merges=["#version: 0.2"] + [" ".join(merge) for merge in BYTE["model"]["merges"]]),
     "circled": make(BYTE, GPT2, decoder=LEVEL, added=[("word", {"single_word": True})]),
 }
