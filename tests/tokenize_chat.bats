@@ -239,3 +239,17 @@ END
 )]"
     done
 }
+
+@test "what a template raises has its own words, and none of the prompt" {
+    request='{"messages":[{"role":"hunter2","content":"My password is 4711"}]}'
+    why() {
+        echo "$1" >raise.jinja
+        kvr-tokenize --style plain --template raise.jinja --count <<<"$request" 2>&1 | head -n 1
+    }
+    assert_equal "$(why "{{ raise_exception('roles must alternate: ' ~ messages[0].content) }}")" 'kvr-tokenize: stdin:1: template line 1: TemplateError: roles must alternate: ...'
+    assert_equal "$(why "{{ raise_exception('no role ' + messages[0]['role'] + ' here') }}")" 'kvr-tokenize: stdin:1: template line 1: TemplateError: no role ... here'
+    assert_equal "$(why '{{ messages[0][messages[0].role].x }}')" "kvr-tokenize: stdin:1: template line 1: UndefinedError: 'dict object' has no attribute '...'"
+    assert_equal "$(why '{{ messages[0].name.first }}')" "kvr-tokenize: stdin:1: template line 1: UndefinedError: 'dict object' has no attribute 'name'"
+    assert_equal "$(why '{{ messages[3].role }}')" 'kvr-tokenize: stdin:1: template line 1: UndefinedError: list object has no element 3'
+    assert_equal "$(why '{{ [1]|map(messages[0].role)|list }}')" 'kvr-tokenize: stdin:1: template line 1: TemplateRuntimeError: No filter named ....'
+}

@@ -14,9 +14,10 @@
  * Pieces: the rendering also yields the byte ranges of the text that come from the caller's data
  * (message content, tools, kwargs) and not from the template. They are exact for strings that were
  * printed, concatenated, joined, sliced, stripped, split or captured; what any other operation
- * makes out of content (upper, replace, tojson, format, ...) counts as content as a whole. With
- * them a tokenizer can take special-token text that lies wholly inside such a range as plain text.
- * Hugging Face's own default tokenizes the rendered text as a whole, and so is that of kvr.
+ * makes out of content (upper, replace, tojson, format, ...) counts as content as a whole, and so
+ * does the text of a number of three digits or more, which may be content or not. With them a
+ * tokenizer can take special-token text that lies wholly inside such a range as plain text. Hugging
+ * Face's own default tokenizes the rendered text as a whole, and so is that of kvr.
  */
 #ifndef KVR_TOKEN_TEMPLATE_H
 #define KVR_TOKEN_TEMPLATE_H

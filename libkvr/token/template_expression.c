@@ -68,7 +68,7 @@ static void add_keyword(
     for (size_t i = 0; check && i < call->keyword_count; i++)
         if (kvr_text_equal(call->keywords[i].name, name))
             kvr_run_raise(run, "TypeError", "got multiple values for keyword argument '%.*s'",
-                kvr_text_width(name), name->data);
+                kvr_text_width(name), kvr_text_shown(name));
     call->keywords[call->keyword_count++] = (struct keyword){name, value};
 }
 

@@ -58,6 +58,7 @@ void kvr_spec_integer(struct builder *builder, const struct spec *spec, struct v
     char digits[80];
     const char *base = "";
     struct text *body;
+    builder->content |= !kvr_number_says_nothing(value);
     if (value.type == VALUE_BOOL)
         value = kvr_integer(value.truth);
     if (value.type == VALUE_BIG && (spec->type == 'd' || !spec->type)) {
@@ -100,6 +101,7 @@ void kvr_spec_float(struct builder *builder, const struct spec *spec, double rea
     char format[16];
     char *digits;
     struct text *body;
+    builder->content = true;
     if (spec->precision > 400)
         kvr_run_unsupported(run, "a precision of more than 400");
     digits = kvr_run_take(run, 800);
@@ -124,8 +126,8 @@ void kvr_spec_float(struct builder *builder, const struct spec *spec, double rea
     } else {
         snprintf(format, sizeof format, spec->alternate ? "%%#.*%c" : "%%.*%c", type);
         if (type != 'f' && type != 'e' && type != 'E' && type != 'g' && type != 'G')
-            kvr_run_raise(
-                run, "ValueError", "Unknown format code '%c' for object of type 'float'", type);
+            kvr_run_raise(run, "ValueError", "Unknown format code '%c' for object of type 'float'",
+                spec->shown);
         snprintf(digits, 800, format, precision, fabs(real));
     }
     body = spec->group ? group_digits(run, digits, spec->group)
@@ -216,6 +218,7 @@ static struct spec parse_spec(struct run *run, const struct text *text)
     }
     if (at < length)
         spec.type = data[at++];
+    spec.shown = text->origin == ORIGIN_TEMPLATE ? spec.type : '?';
     if (at < length)
         kvr_run_raise(run, "ValueError", "Invalid format specifier");
     return spec;
@@ -237,7 +240,7 @@ static void add_formatted(struct builder *builder, struct value value, const str
     if (value.type == VALUE_TEXT) {
         if (spec.type && spec.type != 's')
             kvr_run_raise(
-                run, "ValueError", "Unknown format code '%c' for object of type 'str'", spec.type);
+                run, "ValueError", "Unknown format code '%c' for object of type 'str'", spec.shown);
         if (spec.sign || spec.alternate || spec.align == '=' || spec.group)
             kvr_run_raise(run, "ValueError", "format specifier not allowed for strings");
         kvr_spec_text(builder, &spec, value.text);
@@ -255,12 +258,13 @@ static void add_formatted(struct builder *builder, struct value value, const str
     if (spec.type == 'c') {
         if (value.type != VALUE_INTEGER || value.integer < 0 || value.integer > 0x10ffff)
             kvr_run_raise(run, "OverflowError", "%%c arg not in range(0x110000)");
+        builder->content = true;
         kvr_builder_add_point(builder, (uint32_t)value.integer);
         return;
     }
     if (spec.type && !strchr("bdoxX", spec.type))
         kvr_run_raise(
-            run, "ValueError", "Unknown format code '%c' for object of type 'int'", spec.type);
+            run, "ValueError", "Unknown format code '%c' for object of type 'int'", spec.shown);
     kvr_spec_integer(builder, &spec, value);
 }
 

@@ -12,6 +12,7 @@ struct spec {
     char sign;  /* '+' '-' ' ' or 0 */
     char group; /* ',' '_' or 0 */
     char type;  /* 0: none given */
+    char shown; /* the same for messages */
     bool alternate;
     int64_t width;
     int64_t precision; /* -1: none */

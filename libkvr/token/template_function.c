@@ -23,7 +23,7 @@ void kvr_call_bind(struct run *run, const struct call *call, const char *functio
             at++;
         if (at == count)
             kvr_run_raise(run, "TypeError", "%s() got an unexpected keyword argument '%.*s'",
-                function, kvr_text_width(name), name->data);
+                function, kvr_text_width(name), kvr_text_shown(name));
         if (kvr_given(out[at]))
             kvr_run_raise(run, "TypeError", "%s() got multiple values for argument '%s'", function,
                 names[at]);
@@ -118,7 +118,7 @@ static struct value call_namespace(struct run *run, const struct call *call)
             kvr_run_raise(run, "SecurityError",
                 "Chat templates cannot store underscore-prefixed attributes on a namespace, but "
                 "got '%.*s'. Please rename the attribute.",
-                kvr_text_width(key.text), key.text->data);
+                kvr_text_width(key.text), kvr_text_shown(key.text));
     }
     return value;
 }
@@ -155,22 +155,19 @@ static struct value call_joiner(struct run *run, const struct call *call)
     return value;
 }
 
-/* The message, with "..." for pieces of content that are too long for a name. */
+/* The message, with "..." for pieces of content. */
 static struct text *raised_text(struct run *run, struct text *text)
 {
     struct builder builder;
     size_t at = 0;
     size_t count = text->origin == ORIGIN_MIXED ? text->range_count : 0;
-    if (text->origin == ORIGIN_CONTENT && text->length > SHOWN_CONTENT_BYTES)
+    if (text->origin == ORIGIN_CONTENT)
         return kvr_text_literal(run, "...");
     kvr_builder_start(&builder, run, text->length + 16);
     for (size_t i = 0; i < count; i++) {
         struct kvr_template_range range = text->ranges->items[i];
         kvr_builder_add(&builder, text->data + at, range.start - at);
-        if (range.end - range.start > SHOWN_CONTENT_BYTES)
-            kvr_builder_add(&builder, "...", 3);
-        else
-            kvr_builder_add(&builder, text->data + range.start, range.end - range.start);
+        kvr_builder_add(&builder, "...", 3);
         at = range.end;
     }
     kvr_builder_add(&builder, text->data + at, text->length - at);

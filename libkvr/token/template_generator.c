@@ -56,7 +56,8 @@ static bool map_next(struct run *run, struct iterator *iterator, struct value *o
                     self->otherwise = call->keywords[i].value;
                 else
                     kvr_run_raise(run, "FilterArgumentError", "Unexpected keyword argument '%.*s'",
-                        kvr_text_width(call->keywords[i].name), call->keywords[i].name->data);
+                        kvr_text_width(call->keywords[i].name),
+                        kvr_text_shown(call->keywords[i].name));
             if (!kvr_given(attribute))
                 kvr_run_raise(run, "FilterArgumentError", "map requires a filter argument");
             self->parts = kvr_attribute_parts(run, attribute);
@@ -81,7 +82,7 @@ static bool map_next(struct run *run, struct iterator *iterator, struct value *o
         if (!self->filter) {
             const struct text *shown = kvr_jinja_repr(run, name);
             kvr_run_raise(run, "TemplateRuntimeError", "No filter named %.*s.",
-                kvr_text_width(shown), shown->data);
+                kvr_text_width(shown), kvr_text_shown(shown));
         }
     }
     *out = self->filter->apply(run, item, &self->rest);
@@ -123,7 +124,7 @@ static bool select_next(struct run *run, struct iterator *iterator, struct value
             if (!self->test) {
                 const struct text *shown = kvr_jinja_repr(run, name);
                 kvr_run_raise(run, "TemplateRuntimeError", "No test named %.*s.",
-                    kvr_text_width(shown), shown->data);
+                    kvr_text_width(shown), kvr_text_shown(shown));
             }
         }
         passes =

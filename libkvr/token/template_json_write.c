@@ -93,6 +93,7 @@ static void write_scalar_text(struct writer *writer, struct value value)
 {
     struct builder *builder = &writer->builder;
     char digits[32];
+    builder->content |= value.type != VALUE_NONE && !kvr_number_says_nothing(value);
     if (value.type == VALUE_NONE)
         kvr_builder_add(builder, "null", 4);
     else if (value.type == VALUE_BOOL)

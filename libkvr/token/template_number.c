@@ -255,6 +255,12 @@ struct value kvr_filter_round(struct run *run, struct value value, const struct 
     return kvr_jinja_binary(run, OP_DIV, scaled, power);
 }
 
+static struct value as_content(struct text *text)
+{
+    text->origin = ORIGIN_CONTENT;
+    return kvr_text_value(text);
+}
+
 struct value kvr_filter_filesize(struct run *run, struct value value, const struct call *call)
 {
     static const char *const names[] = {"binary"};
@@ -277,10 +283,10 @@ struct value kvr_filter_filesize(struct run *run, struct value value, const stru
     if (bytes == 1)
         return kvr_text_value(kvr_text_literal(run, "1 Byte"));
     if (bytes < base)
-        return kvr_text_value(kvr_text_format(run, "%.0f Bytes", trunc(bytes) + 0.0));
+        return as_content(kvr_text_format(run, "%.0f Bytes", trunc(bytes) + 0.0));
     unit = base * base;
     for (size_t i = 0;; i++, unit *= base)
         if (bytes < unit || i == 7)
-            return kvr_text_value(kvr_text_format(run, "%.1f %c%s", base * bytes / unit,
+            return as_content(kvr_text_format(run, "%.1f %c%s", base * bytes / unit,
                 base == 1024 && i == 0 ? 'K' : letters[i], base == 1024 ? "iB" : "B"));
 }

@@ -74,8 +74,8 @@ static void percent_item(struct percent *state, struct spec *spec, char type, st
                 run, digits, (size_t)sprintf(digits, "%.0f", trunc(value.real)));
         }
         if (value.type != VALUE_INTEGER && value.type != VALUE_BOOL && value.type != VALUE_BIG)
-            kvr_run_raise(run, "TypeError", "%%%c format: a real number is required, not %s", type,
-                kvr_jinja_type_name(value));
+            kvr_run_raise(run, "TypeError", "%%%c format: a real number is required, not %s",
+                spec->shown, kvr_jinja_type_name(value));
         spec->type = strchr("diu", type) ? 'd' : type;
         if (spec->precision > 0)
             kvr_run_unsupported(run, "a precision for integers");
@@ -103,12 +103,13 @@ static void percent_item(struct percent *state, struct spec *spec, char type, st
             return;
         }
         if (value.type == VALUE_INTEGER && value.integer >= 0 && value.integer < 0x110000) {
+            builder->content = true;
             kvr_builder_add_point(builder, (uint32_t)value.integer);
             return;
         }
         kvr_run_raise(run, "TypeError", "%%c requires int or char");
     default:
-        kvr_run_raise(run, "ValueError", "unsupported format character '%c'", type);
+        kvr_run_raise(run, "ValueError", "unsupported format character '%c'", spec->shown);
     }
 }
 
@@ -168,6 +169,7 @@ static void percent_directive(struct percent *state, const struct text *format, 
     if (*at >= format->length)
         kvr_run_raise(run, "ValueError", "incomplete format");
     type = format->data[(*at)++];
+    spec.shown = format->origin == ORIGIN_TEMPLATE ? type : '?';
     if (type == '%') {
         kvr_builder_add_byte(&state->builder, '%');
         return;

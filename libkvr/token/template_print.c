@@ -170,12 +170,15 @@ void kvr_builder_add_repr(struct builder *builder, struct value value)
         kvr_builder_add(builder, value.truth ? "True" : "False", value.truth ? 4 : 5);
         break;
     case VALUE_INTEGER:
+        builder->content |= !kvr_number_says_nothing(value);
         kvr_builder_add(builder, digits, (size_t)sprintf(digits, "%lld", (long long)value.integer));
         break;
     case VALUE_BIG:
+        builder->content = true;
         kvr_builder_add(builder, value.text->data, value.text->length);
         break;
     case VALUE_FLOAT:
+        builder->content = true;
         kvr_float_repr(value.real, digits);
         kvr_builder_add(builder, digits, strlen(digits));
         break;
@@ -192,6 +195,7 @@ void kvr_builder_add_repr(struct builder *builder, struct value value)
         add_dict(builder, value.dict);
         break;
     case VALUE_RANGE:
+        builder->content = true;
         kvr_builder_add(builder, digits,
             (size_t)snprintf(digits, sizeof digits,
                 value.range->step == 1 ? "range(%lld, %lld)" : "range(%lld, %lld, %lld)",

@@ -66,11 +66,10 @@ const char *kvr_run_show(struct run *run, struct value value)
     const struct text *repr;
     char *shown;
     size_t length;
-    if (value.type == VALUE_TEXT && value.text->origin != ORIGIN_TEMPLATE &&
-        value.text->length > SHOWN_CONTENT_BYTES)
+    if (value.type == VALUE_TEXT && value.text->origin != ORIGIN_TEMPLATE)
         return "'...'";
     repr = kvr_jinja_repr(run, value);
-    if (repr->origin != ORIGIN_TEMPLATE && repr->length > 2 * SHOWN_CONTENT_BYTES)
+    if (repr->origin != ORIGIN_TEMPLATE)
         return "...";
     length = repr->length < 200 ? repr->length : 200;
     shown = kvr_run_take(run, length + 1);
@@ -100,7 +99,7 @@ _Noreturn void kvr_run_undefined(struct run *run, const struct undefined *undefi
     const char *name;
     if (undefined->hint)
         kvr_run_raise(run, undefined->exception, "%.*s", kvr_text_width(undefined->hint),
-            undefined->hint->data);
+            kvr_text_shown(undefined->hint));
     name = kvr_run_show(run, undefined->name);
     if (!kvr_given(undefined->object))
         kvr_run_raise(run, undefined->exception, "%s is undefined", name);

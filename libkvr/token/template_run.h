@@ -89,7 +89,7 @@ _Noreturn void kvr_run_raise(struct run *run, const char *kind, const char *form
 _Noreturn void kvr_run_unsupported(struct run *run, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 _Noreturn void kvr_run_no_memory(struct run *run);
-/* repr() for a message, without content beyond the length of a name. */
+/* repr() for a message, "..." for what comes from content. */
 const char *kvr_run_show(struct run *run, struct value value);
 _Noreturn void kvr_run_undefined(struct run *run, const struct undefined *undefined);
 _Noreturn void kvr_run_too_long(struct run *run);

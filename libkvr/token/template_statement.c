@@ -421,7 +421,7 @@ static void bind_macro(struct run *run, const struct signature *signature, const
                     "special caller argument. This is most likely a bug.",
                     shown);
         kvr_run_raise(run, "TypeError", "macro '%s' takes no keyword argument '%.*s'", shown,
-            kvr_text_width(left.keywords[0].name), left.keywords[0].name->data);
+            kvr_text_width(left.keywords[0].name), kvr_text_shown(left.keywords[0].name));
     }
     if (signature->uses_varargs) {
         struct list *rest = kvr_list_new(run, 0);
@@ -454,7 +454,7 @@ struct value kvr_macro_call(struct run *run, struct macro *macro, const struct c
         else
             value = kvr_undefined_text(
                 run, kvr_text_format(run, "parameter '%.*s' was not provided",
-                         kvr_text_width(signature->names[i]), signature->names[i]->data));
+                         kvr_text_width(signature->names[i]), kvr_text_shown(signature->names[i])));
         kvr_scope_set(run, scope, signature->symbols[i], value);
     }
     kvr_run_body(run, &macro->node->items);

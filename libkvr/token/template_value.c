@@ -216,7 +216,7 @@ struct value kvr_undefined_member(struct run *run, struct value object, struct v
 struct value kvr_undefined_unsafe(struct run *run, struct value object, struct text *name)
 {
     struct text *hint = kvr_text_format(run, "access to attribute '%.*s' of '%s' object is unsafe.",
-        kvr_text_width(name), name->data, kvr_jinja_type_name(object));
+        kvr_text_width(name), kvr_text_shown(name), kvr_jinja_type_name(object));
     return undefined(run, (struct undefined){.hint = hint, .exception = "SecurityError"});
 }
 

@@ -281,16 +281,26 @@ static inline bool kvr_text_ascii(struct text *text)
     return kvr_text_points(text) == text->length;
 }
 
-/* Of content, no more than this goes into a message: enough for a role or a key, not for a prompt.
- */
-enum { SHOWN_CONTENT_BYTES = 40 };
+/* A name for "%.*s" in a message. Nothing that comes from content goes into one, however short:
+ * messages go to terminals and logs, and a key or a role may be a password. */
+static inline const char *kvr_text_shown(const struct text *text)
+{
+    return text->origin == ORIGIN_TEMPLATE ? text->data : "...";
+}
 
-/* For "%.*s" in a message. */
 static inline int kvr_text_width(const struct text *text)
 {
-    if (text->origin != ORIGIN_TEMPLATE && text->length > SHOWN_CONTENT_BYTES)
-        return 0;
+    if (text->origin != ORIGIN_TEMPLATE)
+        return 3;
     return text->length < 200 ? (int)text->length : 200;
+}
+
+/* Numbers do not know where they come from. Those of two digits are indices and counts, as a rule;
+ * the text of any other counts as content. */
+static inline bool kvr_number_says_nothing(struct value value)
+{
+    return value.type == VALUE_BOOL ||
+           (value.type == VALUE_INTEGER && value.integer > -100 && value.integer < 100);
 }
 
 struct list *kvr_list_new(struct run *run, size_t capacity);
