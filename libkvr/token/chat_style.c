@@ -357,12 +357,33 @@ static struct dict *as_vllm(struct run *run, const struct dict *message, bool as
 
 /* ---- SGLang ---- */
 
-static bool only_texts(const struct list *parts)
+/* A text of the API: what else holds text is none here. */
+static bool is_sglang_text(struct value part)
 {
-    for (size_t i = 0; i < parts->count; i++)
-        if (parts->items[i].type != VALUE_TEXT && !is_text(member(parts->items[i], "type"), "text"))
-            return false;
-    return true;
+    const struct value *type = member(part, "type");
+    if (part.type == VALUE_TEXT)
+        return true;
+    if (!type)
+        return member(part, "text") != NULL;
+    return is_text(type, "text") || is_text(type, "input_text");
+}
+
+static struct value sglang_content(
+    struct run *run, const struct list *parts, bool as_parts, bool tool)
+{
+    struct list *texts = kvr_list_new(run, parts->count);
+    struct list *made = kvr_list_new(run, parts->count);
+    for (size_t i = 0; i < parts->count; i++) {
+        struct value part = parts->items[i];
+        const struct value *text = member(part, "text");
+        if (is_sglang_text(part))
+            kvr_list_add(run, texts, part);
+        kvr_list_add(run, made,
+            is_sglang_text(part) && text ? text_part(run, *text) : simple_medium(run, part));
+    }
+    if (!as_parts || (tool && texts->count == parts->count))
+        return kvr_text_value(join_texts(run, texts, " ", JOIN_ALL));
+    return kvr_list_value(made);
 }
 
 static struct dict *as_sglang(struct run *run, struct dict *message, bool as_parts)
@@ -370,15 +391,11 @@ static struct dict *as_sglang(struct run *run, struct dict *message, bool as_par
     struct value *content;
     parse_arguments(run, message, false);
     content = kvr_dict_find_name(message, "content");
-    if (!content || content->type == VALUE_NONE) {
+    if (!content || content->type == VALUE_NONE)
         kvr_dict_set_name(run, message, "content", literal(run, ""));
-    } else if (content->type == VALUE_LIST) {
-        bool tool = is_text(kvr_dict_find_name(message, "role"), "tool");
-        if (!as_parts || (tool && only_texts(content->list)))
-            *content = kvr_text_value(join_texts(run, content->list, " ", JOIN_ALL));
-        else
-            simplify_media(run, content->list);
-    }
+    else if (content->type == VALUE_LIST)
+        *content = sglang_content(
+            run, content->list, as_parts, is_text(kvr_dict_find_name(message, "role"), "tool"));
     return without_nulls(run, message);
 }
 

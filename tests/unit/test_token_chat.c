@@ -391,6 +391,28 @@ static void writes_messages_as_vllm_does(void **state)
     kvr_chat_free(parts);
 }
 
+/* As parser/jinja_template_utils.py of SGLang has them. */
+static void writes_texts_as_sglang_does(void **state)
+{
+    struct kvr_chat *text = read_chat(NULL, "{% for x in messages %}{{ x.content }}{% endfor %}");
+    struct kvr_chat *parts = read_chat(NULL,
+        "{% for m in messages %}{% for p in m.content %}{% endfor %}{{ m.content }}{% endfor %}");
+    struct kvr_chat_request request = {.style = KVR_CHAT_SGLANG,
+        .messages = json("[{\"role\": \"user\", \"content\": [{\"type\": \"input_text\", \"text\": "
+                         "\"a\"}, {\"type\": \"refusal\", \"refusal\": \"no\"}, {\"type\": "
+                         "\"text\", \"text\": \"\", \"more\": 1}, {\"type\": \"text\", \"text\": "
+                         "\"b\"}]}]")};
+
+    (void)state;
+    expect(text, &request, "a  b", NULL);
+    expect(parts, &request,
+        "[{'type': 'text', 'text': 'a'}, {'type': 'refusal', 'refusal': 'no'}, {'type': 'text', "
+        "'text': ''}, {'type': 'text', 'text': 'b'}]",
+        NULL);
+    kvr_chat_free(text);
+    kvr_chat_free(parts);
+}
+
 static void gives_tools_as_servers_do(void **state)
 {
     struct kvr_chat *chat = read_chat(NULL, "{{ tools|tojson }}");
@@ -519,6 +541,7 @@ int main(void)
         cmocka_unit_test(follows_its_style),
         cmocka_unit_test(finds_who_takes_parts),
         cmocka_unit_test(writes_messages_as_vllm_does),
+        cmocka_unit_test(writes_texts_as_sglang_does),
         cmocka_unit_test(gives_tools_as_servers_do),
         cmocka_unit_test(tells_where_media_stand),
         cmocka_unit_test(finds_its_files),
