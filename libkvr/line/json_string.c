@@ -2,6 +2,10 @@
 #include "line/json.h"
 #include "line/json_unescape.h"
 
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
+
 bool kvr_value_string(struct kvr_value value, struct kvr_buffer *out)
 {
     if (value.type != KVR_STRING)
@@ -88,39 +92,87 @@ static size_t broken_length(const unsigned char *at, size_t left)
     return length;
 }
 
-void kvr_json_write_string(struct kvr_buffer *out, const char *text, size_t length)
+/* Copies the ASCII bytes up to one that a string cannot hold as it is; how many. Up to 15 bytes
+ * more may be written. */
+static inline size_t copy_plain(char *out, const char *text, size_t length)
+{
+    size_t done = 0;
+
+#ifdef __SSE2__
+    for (; length - done >= 16; done += 16) {
+        __m128i bytes = _mm_loadu_si128((const __m128i *)(const void *)(text + done));
+        /* compared as signed bytes, those from 0x80 on are below a space as well */
+        __m128i other = _mm_or_si128(_mm_cmplt_epi8(bytes, _mm_set1_epi8(' ')),
+            _mm_or_si128(_mm_cmpeq_epi8(bytes, _mm_set1_epi8('"')),
+                _mm_cmpeq_epi8(bytes, _mm_set1_epi8('\\'))));
+        unsigned found = (unsigned)_mm_movemask_epi8(other);
+        _mm_storeu_si128((__m128i *)(void *)(out + done), bytes);
+        if (found)
+            return done + (size_t)__builtin_ctz(found);
+    }
+#endif
+    for (; done < length; done++) {
+        unsigned char byte = (unsigned char)text[done];
+        if (byte < ' ' || byte >= 0x80 || byte == '"' || byte == '\\')
+            break;
+        out[done] = (char)byte;
+    }
+    return done;
+}
+
+/* Writes an ASCII byte that a string cannot hold as it is: 2 bytes or 6. */
+static inline size_t put_escape(char *out, unsigned char byte)
 {
     static const char hexadecimal[] = "0123456789abcdef";
-    size_t plain = 0; /* start of the run not yet appended */
+    static const char letters[' '] = {
+        ['\b'] = 'b', ['\f'] = 'f', ['\n'] = 'n', ['\r'] = 'r', ['\t'] = 't'};
+    char letter = byte >= ' ' ? (char)byte : letters[byte];
 
+    out[0] = '\\';
+    if (letter) {
+        out[1] = letter;
+        return 2;
+    }
+    memcpy(out + 1, "u00", 3);
+    out[4] = hexadecimal[byte >> 4];
+    out[5] = hexadecimal[byte & 15];
+    return 6;
+}
+
+enum { WRITE_CHUNK = 4096, ESCAPE_BYTES_MOST = 6, WRITTEN_BEYOND = 16 };
+
+void kvr_json_write_string(struct kvr_buffer *out, const char *text, size_t length)
+{
     kvr_buffer_append_byte(out, '"');
     for (size_t i = 0; i < length;) {
-        unsigned char byte = (unsigned char)text[i];
-        size_t size = 1;
-        if (byte >= 0x20 && byte != '"' && byte != '\\') {
-            size = utf8_length((const unsigned char *)text + i, length - i);
-            if (size) {
-                i += size;
-                continue;
+        size_t stop = length - i < WRITE_CHUNK ? length : i + WRITE_CHUNK;
+        if (!kvr_buffer_reserve(out, (stop - i) * ESCAPE_BYTES_MOST + WRITTEN_BEYOND))
+            return;
+        char *to = out->data + out->length;
+        while (i < stop) {
+            size_t run = copy_plain(to, text + i, stop - i);
+            to += run;
+            i += run;
+            while (i < stop && (unsigned char)text[i] >= 0x80) {
+                const unsigned char *at = (const unsigned char *)text + i;
+                size_t size = utf8_length(at, length - i);
+                if (size) {
+                    memcpy(to, at, length - i >= 4 ? 4 : size);
+                    to += size;
+                    i += size;
+                } else {
+                    memcpy(to, "\xef\xbf\xbd", 3);
+                    to += 3;
+                    i += broken_length(at, length - i);
+                }
+            }
+            unsigned char byte = i < stop ? (unsigned char)text[i] : 'x';
+            if (byte < ' ' || byte == '"' || byte == '\\') {
+                to += put_escape(to, byte);
+                i++;
             }
         }
-        kvr_buffer_append(out, text + plain, i - plain);
-        if (size == 0) {
-            kvr_buffer_append(out, "\xef\xbf\xbd", 3);
-            size = broken_length((const unsigned char *)text + i, length - i);
-        } else if (byte == '"' || byte == '\\') {
-            char pair[2] = {'\\', (char)byte};
-            kvr_buffer_append(out, pair, 2);
-        } else if (strchr("\b\f\n\r\t", byte) && byte) {
-            char pair[2] = {'\\', "btn\0fr"[byte - '\b']};
-            kvr_buffer_append(out, pair, 2);
-        } else {
-            char code[6] = {'\\', 'u', '0', '0', hexadecimal[byte >> 4], hexadecimal[byte & 15]};
-            kvr_buffer_append(out, code, 6);
-        }
-        i += size;
-        plain = i;
+        out->length = (size_t)(to - out->data);
     }
-    kvr_buffer_append(out, text + plain, length - plain);
     kvr_buffer_append_byte(out, '"');
 }

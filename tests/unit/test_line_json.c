@@ -241,6 +241,48 @@ static void strings_are_written_so_that_they_read_back(void **state)
     kvr_buffer_release(&out);
 }
 
+/* Pieces whose written form is known, in texts that end anywhere. */
+static void texts_of_any_length_are_written_exactly(void **state)
+{
+    static const struct {
+        const char *text, *written;
+    } pieces[] = {{"plain text of some length", "plain text of some length"}, {"a", "a"},
+        {"\x7f", "\x7f"}, {"\"", "\\\""}, {"\\", "\\\\"}, {"\n", "\\n"}, {"\t", "\\t"},
+        {"\r", "\\r"}, {"\b", "\\b"}, {"\f", "\\f"}, {"\x01", "\\u0001"}, {"\x1f", "\\u001f"},
+        {"\xc3\xa9", "\xc3\xa9"}, {"\xe4\xb8\xad\xe6\x96\x87", "\xe4\xb8\xad\xe6\x96\x87"},
+        {"\xf0\x9f\x98\x80", "\xf0\x9f\x98\x80"}, {"\xff", "\xef\xbf\xbd"}};
+    struct kvr_buffer text = {0}, wanted = {0}, out = {0};
+    unsigned seed = 5;
+
+    (void)state;
+    for (int round = 0; round < 3000; round++) {
+        size_t count = (size_t)rand_r(&seed) % (round % 100 ? 30 : 3000);
+        size_t kinds = round % 3 ? sizeof pieces / sizeof *pieces : 2;
+        kvr_buffer_clear(&text);
+        kvr_buffer_clear(&wanted);
+        kvr_buffer_clear(&out);
+        kvr_buffer_append_byte(&wanted, '"');
+        for (size_t i = 0; i < count; i++) {
+            size_t which = (size_t)rand_r(&seed) % kinds;
+            kvr_buffer_append_text(&text, pieces[which].text);
+            kvr_buffer_append_text(&wanted, pieces[which].written);
+        }
+        kvr_buffer_append_byte(&wanted, '"');
+        char *exact = malloc(text.length + 1); /* so that checkers see its end */
+        assert_non_null(exact);
+        if (text.length)
+            memcpy(exact, text.data, text.length);
+        exact = realloc(exact, text.length ? text.length : 1);
+        kvr_json_write_string(&out, exact, text.length);
+        assert_int_equal(out.length, wanted.length);
+        assert_memory_equal(out.data, wanted.data, wanted.length);
+        free(exact);
+    }
+    kvr_buffer_release(&text);
+    kvr_buffer_release(&wanted);
+    kvr_buffer_release(&out);
+}
+
 /* As many U+FFFD as bytes.decode(errors="replace") of Python 3.11 has. */
 static void broken_text_is_replaced_as_elsewhere(void **state)
 {
@@ -413,6 +455,7 @@ int main(void)
         cmocka_unit_test(strings_are_decoded),
         cmocka_unit_test(escapes_at_every_place_are_checked_and_decoded),
         cmocka_unit_test(strings_are_written_so_that_they_read_back),
+        cmocka_unit_test(texts_of_any_length_are_written_exactly),
         cmocka_unit_test(broken_text_is_replaced_as_elsewhere),
         cmocka_unit_test(doubles_are_written_shortest),
         cmocka_unit_test(nested_access),
