@@ -11,6 +11,7 @@
 struct reader {
     const char *text;
     size_t length, at;
+    bool caseless; /* the option i was met */
 };
 
 static bool looking_at(const struct reader *in, const char *what)
@@ -312,10 +313,10 @@ static enum kvr_status rewrite_escape(
         return KVR_OK;
     }
     enum kvr_status status = read_set(in, letter, false, set, &is_set, error);
-    if (!status && is_set) {
-        kvr_buffer_append_byte(out, '[');
+    if (!status && is_set) { /* only in classes does (?i) make more of \p{Lu} */
+        kvr_buffer_append_text(out, in->caseless ? "(?-i:[" : "[");
         kvr_codepoints_append(set, out);
-        kvr_buffer_append_byte(out, ']');
+        kvr_buffer_append_text(out, in->caseless ? "])" : "]");
     }
     free(set);
     if (status || is_set)
@@ -436,6 +437,7 @@ static enum kvr_status open_group(struct reader *in, struct writer *writer, stru
         return KVR_OK;
     do {
         char option = in->text[in->at++];
+        in->caseless |= option == 'i';
         kvr_buffer_append_byte(writer->out, (uint8_t)(option == 'm' ? 's' : option));
     } while (in->at < in->length && strchr("imsx-", in->text[in->at]) && in->text[in->at]);
     return KVR_OK;
@@ -444,7 +446,7 @@ static enum kvr_status open_group(struct reader *in, struct writer *writer, stru
 enum kvr_status kvr_pattern_rewrite(
     const char *text, size_t length, struct kvr_buffer *out, struct kvr_error *error)
 {
-    struct reader in = {text, length, 0};
+    struct reader in = {.text = text, .length = length};
     struct writer writer = {.out = out, .atom = out->length};
 
     while (in.at < length) {

@@ -110,6 +110,28 @@ static void add_cased(struct kvr_codepoints *cased, bool ascii)
     kvr_codepoints_add_range(cased, 0x24b6, 0x24e9); /* letters in circles */
 }
 
+/* Letters that Unicode 15 and 16 have given another case: [0] to [1] and those from [2] on. */
+static const uint32_t newer[][3] = {{0x19b, 0x19b, 0xa7dc}, {0x264, 0x264, 0xa7cb},
+    {0x1c89, 0x1c89, 0x1c8a}, {0xa7cc, 0xa7cc, 0xa7cd}, {0xa7da, 0xa7da, 0xa7db},
+    {0x10d50, 0x10d65, 0x10d70}};
+
+/* Makes these the same where PCRE2 does not know that yet: both are in, or, of all characters but
+ * some, both are out. */
+static void join_newer(struct kvr_codepoints *points, bool all_but)
+{
+    for (size_t i = 0; i < sizeof newer / sizeof *newer; i++) {
+        for (uint32_t a = newer[i][0], b = newer[i][2]; a <= newer[i][1]; a++, b++) {
+            bool has_a = points->words[a / 64] >> a % 64 & 1;
+            bool has_b = points->words[b / 64] >> b % 64 & 1;
+            uint64_t member = all_but ? has_a && has_b : has_a || has_b;
+            points->words[a / 64] &= ~(UINT64_C(1) << a % 64);
+            points->words[a / 64] |= member << a % 64;
+            points->words[b / 64] &= ~(UINT64_C(1) << b % 64);
+            points->words[b / 64] |= member << b % 64;
+        }
+    }
+}
+
 /* Makes points what they stand for under (?i): PCRE2 is asked which characters are the same. */
 static bool ask_caseless(struct kvr_codepoints *points, const struct kvr_pattern_set_source *source)
 {
@@ -136,6 +158,8 @@ static bool ask_caseless(struct kvr_codepoints *points, const struct kvr_pattern
             points->words[i] |= (uint64_t)member << bit;
         }
     }
+    if (ok)
+        join_newer(points, source->length > 1 && source->text[0] == '[' && source->text[1] == '^');
     pcre2_code_free(code);
     pcre2_match_data_free(data);
     free(cased);

@@ -232,11 +232,19 @@ static void patterns_of_models_match_as_pcre2_matches(void **state)
         check_pattern(&random, patterns[i], 60);
 }
 
-/* Over all characters: those that (?i) lets match are PCRE2's. */
+static bool has_new_case(uint32_t c)
+{
+    return c == 0x19b || c == 0x264 || c == 0x1c89 || c == 0x1c8a || (c >= 0xa7cb && c <= 0xa7dc) ||
+           (c >= 0x10d50 && c <= 0x10d85);
+}
+
+/* Over all characters that had cases in Unicode 14, as PCRE2 may have it: those that (?i) lets
+ * match are PCRE2's. */
 static void case_is_pcre2_s(void **state)
 {
-    static const char *const shown[] = {"(?i:s)", "(?i:[^k])", "(?i:\\p{Lu})", "(?i:\\P{L})",
-        "(?i:[\u03b9\u01c5\u24d0\u2160])", "(?i:[a-m])", "(?i:\u00b5)", "(?i:[^\u1e9e\u00e5])"};
+    static const char *const shown[] = {"(?i:s)", "(?i:[^k])", "(?i:[\\p{Lu}])", "(?i:[^\\P{L}])",
+        "(?i:\\p{Lu})", "(?i:[\u03b9\u01c5\u24d0\u2160])", "(?i:[a-m])", "(?i:\u00b5)",
+        "(?i:[^\u1e9e\u00e5])"};
     size_t length = 0;
     uint8_t *text = malloc(0x110000 * 4);
     struct match *wanted = malloc(0x110000 * sizeof *wanted), *got = malloc(0x110000 * sizeof *got);
@@ -244,7 +252,7 @@ static void case_is_pcre2_s(void **state)
     (void)state;
     assert_true(text && wanted && got);
     for (uint32_t c = 0; c < 0x110000; c++)
-        if (c < 0xd800 || c > 0xdfff)
+        if ((c < 0xd800 || c > 0xdfff) && !has_new_case(c))
             length += kvr_utf8_encode(c, text + length);
     for (size_t i = 0; i < sizeof shown / sizeof *shown; i++) {
         struct kvr_pattern *pattern;
