@@ -302,6 +302,9 @@ static enum outcome look(struct kvr_walk *walk, const struct kvr_pattern_step *s
             return step->negative ? MATCHED : FAILED;
         at = before(walk, at);
     }
+    const struct kvr_pattern_step *inside = &walk->program->steps[step->first];
+    if (inside->operation == KVR_OP_SET && inside[1].operation == KVR_OP_MATCH)
+        return (in_set(walk, inside->set, at) != 0) != step->negative ? MATCHED : FAILED;
     enum outcome outcome = walk_from(walk, step->first, at, true, &stop);
     for (size_t i = base; i < walk->frame_count && outcome == MATCHED; i++) {
         const struct kvr_walk_frame *frame = &walk->frames[i];

@@ -6,9 +6,10 @@ models have and for some that none should have.
     hostile.py differences PROGRAM FOLDER [NAME...]   ids beside Hugging Face's (needs tokenizers)
 
 The vocabularies are tokenizer.json files written to FOLDER over the first tokens of cl100k_base, byte
-level or as converted from SentencePiece; `times` also takes files in place of names. It prints a
-table of processor seconds and of the ratio to prose, worst first of each vocabulary, and ends with 1
-where a text takes more than 0.1 s a mebibyte and more than 3 times the time of prose.
+level or as converted from SentencePiece; `times` also takes files in place of names. It appends what
+it measured to FOLDER/times.ndjson, prints a table of processor seconds and of the ratio to prose, the
+worst of each vocabulary first, and ends with 1 where a text takes more than 0.1 s a mebibyte and more
+than 3 times the time of prose.
 """
 import base64
 import functools
@@ -333,6 +334,9 @@ def times(program, folder, mib, names):
             used = used - start if used is not None else float("inf")
             results.append((used, text, said, used > bound))
         results.sort(reverse=True)
+        with open(os.path.join(folder, "times.ndjson"), "a", encoding="utf-8") as log:
+            for used, text, _, over in results:
+                log.write(json.dumps({"vocabulary": name, "text": text, "mib": mib, "seconds": used, "of_prose": used / normal, "over": over}) + "\n")
         failed |= any(r[3] for r in results)
         for i, (used, text, said, over) in enumerate(results):
             if i < 2 or over or said:
