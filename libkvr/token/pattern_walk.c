@@ -25,9 +25,9 @@ struct kvr_walk_frame {
 };
 
 /* Greedy: [start, end) is the whole of a run from start on, and what follows fails in (top, end].
- * Lazy: what follows fails in [start, end), and `ended`: at its end too, where the run ends. */
+ * Lazy: what follows fails in [start, end). */
 struct kvr_walk_run {
-    bool known, ended;
+    bool known;
     size_t start, end;
     ptrdiff_t top;
 };
@@ -226,16 +226,13 @@ static bool less_failed(struct kvr_walk *walk, struct kvr_walk_frame frame, size
     return take_less(walk, frame.step, at, frame.low);
 }
 
-/* Where a lazy run goes on for what follows it to be tried, from *at on; false: nowhere. */
+/* Where a lazy run goes on for what follows it to be tried, from *at on. */
 static bool take_more(struct kvr_walk *walk, uint32_t number, size_t *at)
 {
     const struct kvr_walk_run *run = &walk->runs[walk->program->steps[number].memo];
 
-    if (run->known && *at >= run->start && *at <= run->end) {
-        if (run->ended)
-            return false;
+    if (run->known && *at >= run->start && *at < run->end)
         *at = run->end;
-    }
     return push(walk, number, TAKE_MORE, *at, 0);
 }
 
@@ -247,12 +244,10 @@ static bool more_failed(struct kvr_walk *walk, struct kvr_walk_frame frame, size
 
     if (run->known && frame.at == run->end) {
         run->end += size;
-        run->ended = !size;
     } else if (run->known && size && frame.at + size == run->start) {
         run->start = frame.at;
     } else if (!run->known || frame.at < run->start || frame.at > run->end) {
-        *run = (struct kvr_walk_run){
-            .known = true, .ended = !size, .start = frame.at, .end = frame.at + size};
+        *run = (struct kvr_walk_run){.known = true, .start = frame.at, .end = frame.at + size};
     }
     *at = frame.at + size;
     return size && take_more(walk, frame.step, at);

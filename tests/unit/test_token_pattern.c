@@ -221,6 +221,8 @@ static const char *const patterns[] = {
     "(?>\\w+)!|\\s++x|.",
     "(?:a|b|ab)+c|(?i)S+K?",
     "(?:\\w+?\\s?)*?!|\\d",
+    "^",
+    "$|^\\w",
 };
 
 static void patterns_of_models_match_as_pcre2_matches(void **state)

@@ -237,6 +237,7 @@ static void normal_forms_have_unicode_s_answers(void **state)
     expect_form(KVR_NFC, "\u212b", "\u00c5");
     expect_form(KVR_NFC, "a\u0323\u0307", "\u1ea1\u0307"); /* marks in order of their class */
     expect_form(KVR_NFC, "a\u0307\u0323", "\u1ea1\u0307");
+    expect_form(KVR_NFC, "a\u0315\u0300\u05ae\u0300b", "\u00e0\u05ae\u0300\u0315b");
     expect_form(KVR_NFC, "\u1e9b\u0323", "\u1e9b\u0323");
     expect_form(KVR_NFKC, "\u1e9b\u0323", "\u1e69");
     expect_form(KVR_NFKC, "\ufb01\u2460\uff21", "fi1A");
