@@ -18,7 +18,7 @@ enum { THREAD_LIMIT = 256, JOB_LINES = 64, JOB_BYTES = 64 * 1024 };
 struct settings {
     const char *tokenizer, *template_file, *by_model, *chain, *seed, *extra_keys, *style, *bos;
     uint64_t block_size, truncate, image_tokens, threads;
-    bool ids, count, decode, render, special, list, no_cache;
+    bool ids, count, decode, render, special, no_added, list, no_cache;
 };
 
 #define AT(member) offsetof(struct settings, member)
@@ -46,6 +46,8 @@ static const struct kvr_option options[] = {
     {0, "special", KVR_OPTION_FLAG, AT(special), NULL,
         "text of special tokens in prompts is these tokens; without it, it is plain text", NULL,
         NULL},
+    {0, "no-added", KVR_OPTION_FLAG, AT(no_added), NULL,
+        "text of the vocabulary's other added tokens is plain text in prompts as well", NULL, NULL},
     {0, "bos", KVR_OPTION_TEXT, AT(bos), "WHEN",
         "whether prompts get the tokens that the model adds at their start (rendered messages have "
         "their own)",
@@ -161,12 +163,15 @@ static enum kvr_status read_options(
         .decode = settings->decode,
         .render = settings->render,
         .special = settings->special,
+        .no_added = settings->no_added,
         .no_bos = settings->bos[0] == 'n',
     };
     if (!annotate->style_auto && !kvr_chat_style_find(settings->style, &annotate->chat_style))
         return kvr_error_set(error, KVR_BAD_USAGE, "--style: no style '%s'", settings->style);
     if (!annotate->chain)
         return kvr_error_set(error, KVR_BAD_USAGE, "--chain: no chain '%s'", settings->chain);
+    if (settings->special && settings->no_added)
+        return kvr_error_set(error, KVR_BAD_USAGE, "--special and --no-added are opposites");
     if (!settings->block_size)
         return kvr_error_set(error, KVR_BAD_USAGE, "-b: a block has one token or more");
     if (!settings->image_tokens || settings->image_tokens > 1000000)

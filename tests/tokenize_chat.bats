@@ -253,3 +253,42 @@ END
     assert_equal "$(why '{{ messages[3].role }}')" 'kvr-tokenize: stdin:1: template line 1: UndefinedError: list object has no element 3'
     assert_equal "$(why '{{ [1]|map(messages[0].role)|list }}')" 'kvr-tokenize: stdin:1: template line 1: TemplateRuntimeError: No filter named ....'
 }
+
+@test "a --template without a template in it is an error, not a plain join" {
+    line='{"messages":[{"role":"user","content":"x"}]}'
+    run kvr-tokenize --template '' <<<"$line"
+    assert_failure 2
+    assert_output --partial "the template's file name is empty"
+    echo '{"bos_token":"<s>"}' >tokenizer_config.json
+    run kvr-tokenize --template tokenizer_config.json <<<"$line"
+    assert_failure
+    assert_output --partial "'tokenizer_config.json': there is no chat_template in it"
+    for text in '{}' ' { }' '{"bos_token":"<s>"}'; do
+        echo "$text" >other.json
+        run kvr-tokenize --template other.json <<<"$line"
+        assert_failure
+        assert_output --partial "'other.json': there is no member 'chat_template'"
+    done
+    # an empty list of templates, and an empty template, which is one
+    echo '{"chat_template":[]}' >tokenizer_config.json
+    run kvr-tokenize --template tokenizer_config.json <<<"$line"
+    assert_failure
+    assert_output --partial 'no chat_template'
+    : >empty.jinja
+    run kvr-tokenize --template empty.jinja --count <<<"$line"
+    assert_success
+    assert_output --partial '"input_length":0'
+}
+
+@test "golden texts without any added token: --no-added" {
+    need_shared golden
+    need_shared tokenizers
+    for name in qwen3 deepseek_v3 mistral_v0_1; do
+        zcat "$SHARED/golden/$name.jsonl.gz" | jq -c '{prompt: .text, expected: (.ids_plain // .ids)}' >lines
+        run kvr-tokenize -q -t "$SHARED/tokenizers/$name.tokenizer.json.gz" --no-added --bos no --ids --count lines
+        assert_success
+        assert_equal "$(jq -c '.token_ids == .expected' <<<"$output" | sort | uniq -c | sed 's/^ *[0-9]* //')" true
+    done
+    run kvr-tokenize --no-added --special <<<'{}'
+    assert_failure 2
+}

@@ -197,8 +197,10 @@ static enum kvr_status read_content(struct kvr_annotator *a, const struct kvr_ch
                                              "prompt is neither a text nor a list of token ids");
     if (!kvr_value_text(prompt, &a->scratch[0], &text))
         return kvr_error_memory(error);
-    return encode_text(a, model, encoder, text, a->options.special ? KVR_ENCODE_SPECIAL : 0,
-        !a->options.no_bos && own.type != KVR_FALSE, error);
+    unsigned flags = (a->options.special ? KVR_ENCODE_SPECIAL : 0) |
+                     (a->options.no_added ? KVR_ENCODE_NO_ADDED : 0);
+    return encode_text(
+        a, model, encoder, text, flags, !a->options.no_bos && own.type != KVR_FALSE, error);
 }
 
 /* vLLM's truncate_prompt_tokens keeps a prompt's end. -1, all that the model takes, is not known

@@ -28,6 +28,7 @@ struct kvr_annotate_options {
     bool decode;                    /* token_ids to prompt instead */
     bool render;                    /* add the rendered text as prompt */
     bool special;                   /* special-token text in prompts is special tokens */
+    bool no_added;                  /* no added token at all is found in prompts */
     bool no_bos;                    /* do not add what the model adds to a prompt */
 };
 

@@ -163,7 +163,7 @@ static bool is_json(const char *text, size_t length)
                (text[at] == ' ' || text[at] == '\n' || text[at] == '\r' || text[at] == '\t');
          at++)
         ;
-    return at < length && text[at] == '"';
+    return at < length && (text[at] == '"' || text[at] == '}');
 }
 
 /* special_tokens_map.json, where the configuration is one of before added_tokens_decoder, as

@@ -72,17 +72,32 @@ static bool are_api_calls(struct kvr_value calls)
     return !any;
 }
 
+/* One walk over the members: messages are most of a line. */
+static bool is_api_message(struct kvr_value message)
+{
+    struct kvr_cursor cursor = kvr_value_open(message);
+    enum kvr_type content = KVR_ABSENT;
+    struct kvr_value calls = {0};
+    struct kvr_member member;
+
+    while (kvr_next_member(&cursor, &member)) {
+        if (kvr_value_is(member.name, "content"))
+            content = member.value.type;
+        else if (kvr_value_is(member.name, "tool_calls"))
+            calls = member.value;
+    }
+    return content <= KVR_NULL || content == KVR_ARRAY ||
+           (calls.type != KVR_ABSENT && are_api_calls(calls));
+}
+
 bool kvr_chat_request_api_forms(const struct kvr_line *line)
 {
     struct kvr_value messages = kvr_line_get(line, KVR_NAME_MESSAGES), message;
     struct kvr_cursor cursor = kvr_value_open(messages);
 
-    while (messages.type == KVR_ARRAY && kvr_next_element(&cursor, &message)) {
-        struct kvr_value content = kvr_value_get(message, "content");
-        if (message.type == KVR_OBJECT && (content.type <= KVR_NULL || content.type == KVR_ARRAY ||
-                                              are_api_calls(kvr_value_get(message, "tool_calls"))))
+    while (messages.type == KVR_ARRAY && kvr_next_element(&cursor, &message))
+        if (message.type == KVR_OBJECT && is_api_message(message))
             return true;
-    }
     return false;
 }
 

@@ -93,6 +93,8 @@ static enum kvr_status load_chat(struct kvr_chat_model *model, const char *vocab
     struct kvr_chat_files files;
     bool is_config = template && strstr(template, "tokenizer_config.json");
 
+    if (template && !*template)
+        return kvr_error_set(error, KVR_BAD_USAGE, "the template's file name is empty");
     kvr_chat_find_files(vocabulary, &files);
     struct kvr_chat_paths paths = {
         .config = is_config         ? template
@@ -105,6 +107,10 @@ static enum kvr_status load_chat(struct kvr_chat_model *model, const char *vocab
         .named = template ? NULL : files.named,
     };
     enum kvr_status status = kvr_chat_load_files(&model->chat, &paths, error);
+    /* beside a vocabulary there may be none; who names a file wants its template */
+    if (!status && template && !kvr_chat_has_template(model->chat))
+        status =
+            kvr_error_set(error, KVR_BAD_INPUT, "'%s': there is no chat_template in it", template);
     if (!status && paths.config)
         status = read_bos(model, paths.config, error);
     return status ? status : drop_doubled_bos(model, error);
