@@ -233,27 +233,42 @@ static bool seam_holds(const struct search *s, uint32_t x, uint32_t y)
     return true;
 }
 
-/* Tries the merges in their order. What needs no merge is known first. */
+/* Tokens of one symbol need no merge. */
+static void mark_symbols(struct search *s)
+{
+    const struct kvr_source *source = s->source;
+
+    for (uint32_t i = 0; i < s->c->order_count; i++) {
+        const struct kvr_ordered_text *text = &s->c->order[i];
+        unsigned length = 1;
+        if (source->model == KVR_MODEL_CHAR_BPE && text->length > 1 && text->length <= 4) {
+            const uint8_t *bytes = s->c->bytes + source->tokens[text->id].offset;
+            kvr_utf8_decode(bytes, bytes + text->length, &length);
+        }
+        if (length == text->length)
+            s->c->flags[text->id] |= KVR_TOKEN_REACHABLE;
+    }
+}
+
+static inline void ask_pair(const struct search *s, uint32_t merge)
+{
+    if (merge >= s->source->merge_count)
+        return;
+    const struct kvr_merge *m = &s->source->merges[merge];
+    __builtin_prefetch(&s->slots[kvr_pair_slot(kvr_pair_hash(m->left, m->right)) & s->slot_mask]);
+    __builtin_prefetch(&s->halves[m->left]);
+    __builtin_prefetch(&s->halves[m->right]);
+}
+
+/* Tries the merges in their order. */
 static void try_merges(struct search *s)
 {
     const struct kvr_source *source = s->source;
     const uint8_t *flags = s->c->flags;
 
-    for (uint32_t i = 0; i < s->c->order_count; i++) {
-        const struct kvr_source_token *token = &source->tokens[s->c->order[i].id];
-        unsigned length = 1;
-        if (source->model == KVR_MODEL_CHAR_BPE)
-            kvr_utf8_decode(
-                s->c->bytes + token->offset, s->c->bytes + token->offset + token->length, &length);
-        if (length == token->length)
-            s->c->flags[s->c->order[i].id] |= KVR_TOKEN_REACHABLE;
-    }
     for (uint32_t i = 0; i < source->merge_count; i++) {
         const struct kvr_merge *merge = &source->merges[i];
-        if (i + 8 < source->merge_count) {
-            __builtin_prefetch(&s->halves[source->merges[i + 8].left]);
-            __builtin_prefetch(&s->halves[source->merges[i + 8].right]);
-        }
+        ask_pair(s, i + STEP);
         if (!(flags[merge->left] & flags[merge->right] & KVR_TOKEN_REACHABLE) ||
             flags[merge->result] & KVR_TOKEN_REACHABLE ||
             !kvr_source_is_own(&source->tokens[merge->result]))
@@ -418,12 +433,17 @@ static void find_by_rank(struct search *s)
 
 static void find_by_merges(struct search *s)
 {
-    for (uint32_t i = 0; i < s->source->merge_count; i++)
-        enter_pair(s, s->source->merges[i].left, s->source->merges[i].right, i + 1);
+    const struct kvr_source *source = s->source;
+
+    for (uint32_t i = 0; i < source->merge_count; i++) {
+        ask_pair(s, i + STEP);
+        enter_pair(s, source->merges[i].left, source->merges[i].right, i + 1);
+    }
+    mark_symbols(s);
     try_merges(s);
-    for (uint32_t i = 0; i < s->c->order_count; i++)
-        if (!(s->c->flags[s->c->order[i].id] & KVR_TOKEN_REACHABLE))
-            encode_token(s, s->c->order[i].id);
+    for (uint32_t id = 0; id < source->token_count; id++)
+        if (!(s->c->flags[id] & KVR_TOKEN_REACHABLE) && kvr_source_is_own(&source->tokens[id]))
+            encode_token(s, id);
 }
 
 static enum kvr_status prepare(struct search *s, struct kvr_error *error)
