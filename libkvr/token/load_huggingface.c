@@ -309,17 +309,6 @@ static enum kvr_status load_model(struct kvr_source *source, const struct file *
     return status;
 }
 
-/* An outermost member of the file. */
-static struct kvr_value member_of(const struct kvr_members *members, const char *name)
-{
-    struct kvr_value none = {0};
-
-    for (size_t i = members->count; i-- > 0;)
-        if (kvr_value_is(members->items[i].name, name))
-            return members->items[i].value;
-    return none;
-}
-
 enum kvr_status kvr_load_huggingface(
     struct kvr_source *source, const char *bytes, size_t length, struct kvr_error *error)
 {
@@ -332,17 +321,17 @@ enum kvr_status kvr_load_huggingface(
         return kvr_error_memory(error);
     enum kvr_status status = kvr_json_check(structure, bytes, length, &value, &members, error);
     struct kvr_steps_members steps = {
-        .normalizer = member_of(&members, "normalizer"),
-        .pre_tokenizer = member_of(&members, "pre_tokenizer"),
-        .decoder = member_of(&members, "decoder"),
-        .post_processor = member_of(&members, "post_processor"),
+        .normalizer = kvr_load_member(&members, "normalizer"),
+        .pre_tokenizer = kvr_load_member(&members, "pre_tokenizer"),
+        .decoder = kvr_load_member(&members, "decoder"),
+        .post_processor = kvr_load_member(&members, "post_processor"),
     };
     if (!status)
         status = kvr_load_steps(source, &steps, error); /* these tell the kind of model */
     if (!status)
-        status = load_model(source, &file, member_of(&members, "model"), error);
+        status = load_model(source, &file, kvr_load_member(&members, "model"), error);
     if (!status)
-        status = load_added(source, member_of(&members, "added_tokens"), error);
+        status = load_added(source, kvr_load_member(&members, "added_tokens"), error);
     if (!status)
         kvr_load_fast_spaces(source);
     kvr_members_release(&members);

@@ -445,6 +445,16 @@ static void find_scanners(struct kvr_source *source)
     }
 }
 
+struct kvr_value kvr_load_member(const struct kvr_members *members, const char *name)
+{
+    struct kvr_value none = {0};
+
+    for (size_t i = members->count; i-- > 0;)
+        if (kvr_value_is(members->items[i].name, name))
+            return members->items[i].value;
+    return none;
+}
+
 enum kvr_status kvr_load_steps(
     struct kvr_source *source, const struct kvr_steps_members *members, struct kvr_error *error)
 {

@@ -5,6 +5,9 @@
 #include "line/json.h"
 #include "token/tokenizer_internal.h"
 
+/* The last outermost member of that name; none: type KVR_ABSENT. */
+struct kvr_value kvr_load_member(const struct kvr_members *members, const char *name);
+
 struct kvr_steps_members {
     struct kvr_value normalizer, pre_tokenizer, decoder, post_processor;
 };

@@ -3,10 +3,20 @@
  * front: the id of a rank is rank + number of special tokens. Files before version 7 do not list
  * their special tokens; they have the fixed list below.
  */
+#include "line/json_walk.h"
 #include "token/load_steps.h"
 
 #include <stdio.h>
 #include <string.h>
+
+#define TOKEN_BYTES 3072 /* as written, and more than enough */
+
+/* The text, its outermost members, and where its structure stands. */
+struct file {
+    struct kvr_structure *structure;
+    const char *text;
+    struct kvr_members members;
+};
 
 static const char *const old_specials[] = {"<unk>", "<s>", "</s>", "[INST]", "[/INST]",
     "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]", "[TOOL_RESULTS]", "[/TOOL_RESULTS]", "[TOOL_CALLS]",
@@ -55,21 +65,34 @@ static enum kvr_status add_specials(
     return status;
 }
 
-static enum kvr_status add_ranks(struct kvr_source *source, struct kvr_value vocab,
+/* The rank and the text of a token. False: it lacks one of them. */
+static bool read_rank(const struct kvr_json_walk *walk, struct kvr_value item,
+    struct kvr_value *encoded, uint64_t *rank)
+{
+    struct kvr_json_walk inner = kvr_json_walk_into(walk);
+    struct kvr_value number = {0};
+    struct kvr_member member;
+
+    *encoded = number;
+    while (item.type == KVR_OBJECT && kvr_json_walk_member(&inner, &member)) {
+        if (kvr_value_is(member.name, "rank"))
+            number = member.value;
+        else if (kvr_value_is(member.name, "token_bytes"))
+            *encoded = member.value;
+    }
+    return encoded->type == KVR_STRING && encoded->length <= TOKEN_BYTES &&
+           kvr_value_u64(number, rank) && *rank < KVR_TOKEN_LIMIT;
+}
+
+static enum kvr_status add_ranks(struct kvr_source *source, struct kvr_json_walk walk,
     uint64_t specials, uint64_t limit, struct kvr_error *error)
 {
-    struct kvr_cursor cursor = kvr_value_open(vocab);
-    struct kvr_value item;
-    uint64_t number = 0;
+    struct kvr_value item, encoded;
+    uint64_t number = 0, rank;
 
-    if (vocab.type != KVR_ARRAY)
-        return kvr_error_set(error, KVR_BAD_INPUT, "no 'vocab' in this tekken.json");
-    for (; number < limit && kvr_next_element(&cursor, &item); number++) {
-        struct kvr_value encoded = kvr_value_get(item, "token_bytes");
-        uint8_t token[3072];
-        uint64_t rank;
-        if (encoded.type != KVR_STRING || encoded.length > sizeof token ||
-            !kvr_value_u64(kvr_value_get(item, "rank"), &rank) || rank >= KVR_TOKEN_LIMIT)
+    for (; number < limit && kvr_json_walk_element(&walk, &item); number++) {
+        uint8_t token[TOKEN_BYTES];
+        if (!read_rank(&walk, item, &encoded, &rank))
             return kvr_error_set(error, KVR_BAD_INPUT, "a token lacks rank or token_bytes");
         ptrdiff_t length = kvr_base64_decode(encoded.text + 1, encoded.length - 2, token);
         if (length <= 0)
@@ -85,11 +108,12 @@ static enum kvr_status add_ranks(struct kvr_source *source, struct kvr_value voc
     return KVR_OK;
 }
 
-static enum kvr_status load(struct kvr_source *source, struct kvr_value file,
+static enum kvr_status load(struct kvr_source *source, const struct file *file,
     struct kvr_buffer *scratch, struct kvr_error *error)
 {
-    struct kvr_value config = kvr_value_get(file, "config");
-    struct kvr_value list = kvr_value_get(file, "special_tokens");
+    struct kvr_value config = kvr_load_member(&file->members, "config");
+    struct kvr_value list = kvr_load_member(&file->members, "special_tokens");
+    struct kvr_value vocab = kvr_load_member(&file->members, "vocab");
     struct kvr_vocabulary_step bytes = {.kind = KVR_DECODE_BYTES}, step = {0};
     struct kvr_vocabulary_step begin = {.kind = KVR_POST_TOKEN, .a = 1},
                                text = {.kind = KVR_POST_TEXT};
@@ -114,8 +138,11 @@ static enum kvr_status load(struct kvr_source *source, struct kvr_value file,
     }
     if (!status)
         status = add_specials(source, list, specials, error);
+    if (!status && vocab.type != KVR_ARRAY)
+        status = kvr_error_set(error, KVR_BAD_INPUT, "no 'vocab' in this tekken.json");
     if (!status)
-        status = add_ranks(source, kvr_value_get(file, "vocab"), specials, size - specials, error);
+        status = add_ranks(source, kvr_json_walk_open(file->structure, file->text, vocab), specials,
+            size - specials, error);
     if (!status)
         status = kvr_source_add_step(source, KVR_DECODERS, bytes, NULL, 0, NULL, 0, error);
     if (!status)
@@ -128,16 +155,18 @@ static enum kvr_status load(struct kvr_source *source, struct kvr_value file,
 enum kvr_status kvr_load_tekken(
     struct kvr_source *source, const char *bytes, size_t length, struct kvr_error *error)
 {
-    struct kvr_structure *structure = kvr_structure_create();
+    struct file file = {.structure = kvr_structure_create(), .text = bytes};
     struct kvr_buffer scratch = {0};
-    struct kvr_value file;
+    struct kvr_value value;
 
-    if (!structure)
+    if (!file.structure)
         return kvr_error_memory(error);
-    enum kvr_status status = kvr_json_check(structure, bytes, length, &file, NULL, error);
-    kvr_structure_destroy(structure);
+    enum kvr_status status =
+        kvr_json_check(file.structure, bytes, length, &value, &file.members, error);
     if (!status)
-        status = load(source, file, &scratch, error);
+        status = load(source, &file, &scratch, error);
+    kvr_structure_destroy(file.structure);
+    kvr_members_release(&file.members);
     kvr_buffer_release(&scratch);
     return status;
 }
