@@ -58,21 +58,10 @@ static enum kvr_status read_bos(
 }
 
 /* Where the post-processor puts this token before texts itself, nothing else has to. */
-static enum kvr_status drop_doubled_bos(struct kvr_chat_model *model, struct kvr_error *error)
+static void drop_doubled_bos(struct kvr_chat_model *model)
 {
-    struct kvr_encoder *encoder = NULL;
-    struct kvr_ids ids = {0};
-    enum kvr_status status = KVR_OK;
-
-    if (model->bos_id != KVR_NO_TOKEN)
-        status = kvr_encoder_new(&encoder, model->tokenizer, error);
-    if (!status && encoder)
-        status = kvr_encode(encoder, "", 0, KVR_ENCODE_MODEL, &ids, error);
-    if (ids.count && ids.data[0] == model->bos_id)
+    if (kvr_tokenizer_first(model->tokenizer) == model->bos_id)
         model->bos_id = KVR_NO_TOKEN;
-    kvr_ids_release(&ids);
-    kvr_encoder_release(encoder);
-    return status;
 }
 
 static void find_image_token(struct kvr_chat_model *model)
@@ -113,7 +102,8 @@ static enum kvr_status load_chat(struct kvr_chat_model *model, const char *vocab
             kvr_error_set(error, KVR_BAD_INPUT, "'%s': there is no chat_template in it", template);
     if (!status && paths.config)
         status = read_bos(model, paths.config, error);
-    return status ? status : drop_doubled_bos(model, error);
+    drop_doubled_bos(model);
+    return status;
 }
 
 static enum kvr_status load_model(struct kvr_chat_model **out, const char *name, bool trusted,

@@ -14,6 +14,7 @@
 #define DIGIT_BITS 11
 #define DIGITS 6 /* of a number of 64 bits */
 #define DIGIT_COUNT (1u << DIGIT_BITS)
+#define FEW 500 /* up to here comparing is less work than counting digits */
 
 struct item {
     uint64_t start; /* the first eight bytes, the first the highest; zeros behind the end */
@@ -38,6 +39,8 @@ static int compare(const void *a, const void *b, void *context)
 {
     const struct texts *texts = context;
     const struct item *x = a, *y = b;
+    if (x->start != y->start)
+        return x->start < y->start ? -1 : 1;
     uint32_t shared = x->length < y->length ? x->length : y->length;
     int order = memcmp(texts->bytes + texts->tokens[x->id].offset,
         texts->bytes + texts->tokens[y->id].offset, shared);
@@ -105,9 +108,11 @@ bool kvr_text_order(struct kvr_ordered_text *order, uint32_t count, const uint8_
         items[i] = (struct item){
             start_of(bytes + token->offset, token->length), order[i].id, token->length};
     }
-    struct item *sorted = sort_starts(items, items + count, count, at);
+    struct item *sorted = items;
+    if (count > FEW)
+        sorted = sort_starts(items, items + count, count, at);
     for (uint32_t i = 0; i < count;) {
-        uint32_t end = i + 1;
+        uint32_t end = count > FEW ? i + 1 : count;
         while (end < count && sorted[end].start == sorted[i].start)
             end++;
         if (end - i > 1)

@@ -354,6 +354,14 @@ uint32_t kvr_tokenizer_added(const struct kvr_tokenizer *tokenizer, const char *
     return KVR_NO_TOKEN;
 }
 
+uint32_t kvr_tokenizer_first(const struct kvr_tokenizer *tokenizer)
+{
+    uint32_t count;
+    const struct kvr_vocabulary_step *steps = kvr_steps(tokenizer, KVR_POSTPROCESSORS, &count);
+
+    return count && steps[0].kind == KVR_POST_TOKEN ? (uint32_t)steps[0].a : KVR_NO_TOKEN;
+}
+
 size_t kvr_tokenizer_token_bytes(const struct kvr_tokenizer *tokenizer, uint32_t id)
 {
     const struct kvr_vocabulary *v = &tokenizer->vocabulary;

@@ -41,6 +41,9 @@ uint32_t kvr_tokenizer_size(const struct kvr_tokenizer *tokenizer);
 /* Length in bytes of what the vocabulary has for an id; 0 where it has none. */
 size_t kvr_tokenizer_token_bytes(const struct kvr_tokenizer *tokenizer, uint32_t id);
 
+/* The token that the post-processor puts before every text, or KVR_NO_TOKEN. */
+uint32_t kvr_tokenizer_first(const struct kvr_tokenizer *tokenizer);
+
 /* The id of an added or special token by its text, or KVR_NO_TOKEN. */
 uint32_t kvr_tokenizer_added(
     const struct kvr_tokenizer *tokenizer, const char *text, size_t length);

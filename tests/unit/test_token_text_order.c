@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST = 300 };
+enum { MOST = 1000 };
 
 struct texts {
     struct kvr_buffer bytes;
@@ -95,7 +95,7 @@ static void texts_come_in_order(void **state)
     struct texts t = {0};
 
     (void)state;
-    for (int round = 0; round < 200; round++) {
+    for (int round = 0; round < 60; round++) {
         uint8_t flags[MOST];
         make_texts(&t, &random, true);
         assert_true(kvr_text_order(t.order, t.count, (const uint8_t *)t.bytes.data, t.tokens));
@@ -119,7 +119,7 @@ static void equal_texts_come_by_number(void **state)
     struct texts t = {0};
 
     (void)state;
-    for (int round = 0; round < 200; round++) {
+    for (int round = 0; round < 60; round++) {
         make_texts(&t, &random, false);
         assert_true(kvr_text_order(t.order, t.count, (const uint8_t *)t.bytes.data, t.tokens));
         check(&t, t.count);
