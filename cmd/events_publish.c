@@ -189,7 +189,7 @@ static enum kvr_status publish_file(struct publishing *p, struct outlet *outlet,
         return status;
     while (!tool_interrupted() && (status = kvr_kv_reader_next(reader, &record, error)) == KVR_OK) {
         if (kvr_kv_message_read(record.frames, record.frame_count, &message, error) != KVR_OK) {
-            tool_fail(p->tool, error);
+            tool_bad_foreign_line(p->tool, error);
             continue;
         }
         if (message.end || (record.replayed && !only_keep))
@@ -222,7 +222,9 @@ static void publish_files(struct publishing *p)
             status = publish_file(p, outlet, spec.place, false, &error);
         kvr_kv_spec_release(&spec);
     }
-    if (status != KVR_OK)
+    if (status == KVR_BAD_INPUT)
+        tool_bad_foreign_line(p->tool, &error);
+    else if (status != KVR_OK)
         tool_fail(p->tool, &error);
 }
 

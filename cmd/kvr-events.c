@@ -454,7 +454,9 @@ static void read_events(struct events *events)
     for (size_t i = 0; i < events->source_count; i++)
         if (events->sources[i]->stream)
             kvr_kv_stream_finish(events->sources[i]->stream);
-    if (status != KVR_OK)
+    if (status == KVR_BAD_INPUT) /* of a record, whose rest is left out */
+        tool_bad_foreign_line(&events->tool, &error);
+    else if (status != KVR_OK)
         tool_fail(&events->tool, &error);
     else if (!events->settings.raw)
         events_show_statistics(events);

@@ -363,7 +363,7 @@ static enum kvr_status take_due(
         status = take(setup, due, error);
         if (status == KVR_BAD_INPUT) {
             kvr_error_prefix(error, "%s:%lu", due->source.file, due->source.number);
-            tool_fail(&setup->tool, error);
+            tool_bad_foreign_line(&setup->tool, error);
         } else if (status != KVR_OK) {
             return status;
         }

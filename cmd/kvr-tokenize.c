@@ -18,7 +18,7 @@ enum { THREAD_LIMIT = 256, JOB_LINES = 64, JOB_BYTES = 64 * 1024 };
 struct settings {
     const char *tokenizer, *template_file, *by_model, *chain, *seed, *extra_keys, *style, *bos;
     uint64_t block_size, truncate, image_tokens, threads;
-    bool ids, count, decode, render, special, no_added, list, no_cache;
+    bool ids, count, decode, skip_special, render, special, no_added, list, no_cache;
 };
 
 #define AT(member) offsetof(struct settings, member)
@@ -39,8 +39,10 @@ static const struct kvr_option options[] = {
     TOOL_OPTION_BLOCK_SIZE(struct settings, "16"),
     {0, "ids", KVR_OPTION_FLAG, AT(ids), NULL, "adds token_ids", NULL, NULL},
     {0, "count", KVR_OPTION_FLAG, AT(count), NULL, "adds input_length only", NULL, NULL},
-    {0, "decode", KVR_OPTION_FLAG, AT(decode), NULL, "turns token_ids into prompt instead", NULL,
-        NULL},
+    {0, "decode", KVR_OPTION_FLAG, AT(decode), NULL,
+        "turns token ids into prompt instead; lines without ids pass as they are", NULL, NULL},
+    {0, "skip-special", KVR_OPTION_FLAG, AT(skip_special), NULL,
+        "leaves special tokens out of what is decoded", NULL, NULL},
     {0, "truncate", KVR_OPTION_COUNT, AT(truncate), "TOKENS",
         "keeps so many tokens of a line, from its start; 0: all", "0", NULL},
     {0, "special", KVR_OPTION_FLAG, AT(special), NULL,
@@ -107,7 +109,7 @@ static const struct kvr_program program = {
 /* Lines under way with threads: their text, what became of it, and what was wrong. */
 struct job_line {
     struct kvr_source_line source;
-    uint64_t number;        /* among all lines read */
+    uint64_t lines;         /* read so far, it included */
     size_t text;            /* where it starts in job.text */
     size_t out, out_length; /* with its newline */
     struct kvr_error error;
@@ -161,6 +163,7 @@ static enum kvr_status read_options(
         .ids = settings->ids,
         .count = settings->count,
         .decode = settings->decode,
+        .skip_special = settings->skip_special,
         .render = settings->render,
         .special = settings->special,
         .no_added = settings->no_added,
@@ -178,6 +181,11 @@ static enum kvr_status read_options(
         return kvr_error_set(error, KVR_BAD_USAGE, "--image-tokens: 1 to 1000000");
     if (settings->seed && strncmp(settings->chain, "vllm", 4) != 0)
         return kvr_error_set(error, KVR_BAD_USAGE, "--seed is for the chains of vLLM");
+    if (settings->decode && (settings->count || settings->ids || settings->render))
+        return kvr_error_set(error, KVR_BAD_USAGE,
+            "--decode turns ids into text: --count, --ids and --render add what it reads");
+    if (settings->skip_special && !settings->decode)
+        return kvr_error_set(error, KVR_BAD_USAGE, "--skip-special is for --decode");
     if (settings->threads < 1 || settings->threads > THREAD_LIMIT)
         return kvr_error_set(error, KVR_BAD_USAGE, "-j: 1 to %d", THREAD_LIMIT);
     struct kvr_chain_settings chain = {.seed = settings->seed};
@@ -222,24 +230,27 @@ static void work(void *argument, void *context)
     }
 }
 
-/* Writes what became of a job's lines, in order, and keeps the job for later. With --strict a bad
- * line has ended the source, and nothing behind it is written. */
-static void finish_job(struct tool *tool, struct pool *pool, struct job *job)
+/* Writes what became of a job's lines, in order, up to one that ends it all (--strict). */
+static void write_lines(struct tool *tool, const struct job *job)
 {
-    if (!job->some_failed && tool->source)
-        kvr_writer_lines(&tool->out, &job->out);
-    for (size_t i = 0; i < job->count && job->some_failed && tool->source; i++) {
-        struct job_line *line = &job->lines[i];
+    for (size_t i = 0; i < job->count && !tool_stopped(tool); i++) {
+        const struct job_line *line = &job->lines[i];
         if (line->error.status) {
-            tool->line.source = line->source;
-            if (tool->settings.strict) /* what was read beyond it has not been read */
-                tool->lines = line->number;
-            tool_bad_line(tool, &line->error);
+            tool_bad_earlier_line(tool, &line->source, line->lines, &line->error);
             continue;
         }
         kvr_buffer_append(&tool->out.buffer, job->out.data + line->out, line->out_length - 1);
         kvr_writer_line_done(&tool->out);
     }
+}
+
+/* Keeps the job for later. */
+static void finish_job(struct tool *tool, struct pool *pool, struct job *job)
+{
+    if (job->some_failed)
+        write_lines(tool, job);
+    else if (!tool_stopped(tool))
+        kvr_writer_lines(&tool->out, &job->out);
     job->count = 0;
     job->some_failed = false;
     kvr_buffer_clear(&job->text);
@@ -282,13 +293,15 @@ static void run_pool(struct tool *tool, struct pool *pool)
                                               : calloc(1, sizeof *pool->filling);
         struct job *job = pool->filling;
         if (!job || !kvr_buffer_reserve(&job->text, tool->line.source.length)) {
+            drain(tool);
             kvr_error_memory(&error);
-            tool_bad_line(tool, &error);
+            if (!tool_stopped(tool))
+                tool_bad_line(tool, &error);
             continue;
         }
         struct job_line *line = &job->lines[job->count++];
         *line = (struct job_line){
-            .source = tool->line.source, .number = tool->lines, .text = job->text.length};
+            .source = tool->line.source, .lines = tool->lines, .text = job->text.length};
         kvr_buffer_append(&job->text, tool->line.source.text, tool->line.source.length);
         if (job->count == JOB_LINES || job->text.length >= JOB_BYTES)
             submit(tool, pool);
@@ -359,7 +372,7 @@ static enum kvr_status run(struct tool *tool, const struct settings *settings,
         if (!status)
             run_pool(tool, pool);
     }
-    if (!status)
+    if (!status && !tool_stopped(tool)) /* not ended by --strict, which has read ahead */
         warn(tool, pool);
     if (pool)
         release_pool(pool);

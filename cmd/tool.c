@@ -105,10 +105,14 @@ static void say_error(struct tool *tool, const char *format, ...)
     va_end(arguments);
 }
 
+/* What is wrong with the data of a file that the program needs is no bad line of its input: nothing
+ * was read that could be counted. */
 int tool_fail(struct tool *tool, const struct kvr_error *error)
 {
+    enum kvr_status status = error->status == KVR_BAD_INPUT ? KVR_IO : error->status;
+
     say_error(tool, "%s", error->text);
-    keep_status(tool, kvr_status_exit(error->status));
+    keep_status(tool, kvr_status_exit(status));
     return tool->status;
 }
 
@@ -182,8 +186,10 @@ static void flush_before_wait(void *context)
 {
     struct tool *tool = context;
 
+    tool->waiting = true;
     if (tool->before_wait)
         tool->before_wait(tool);
+    tool->waiting = false;
     kvr_writer_flush(&tool->out);
 }
 
@@ -365,10 +371,9 @@ static void show_progress(struct tool *tool, bool last)
     fflush(stderr);
 }
 
-static void count_bad_line(struct tool *tool, const struct kvr_error *error)
+static void count_bad_line(
+    struct tool *tool, const struct kvr_source_line *source, const struct kvr_error *error)
 {
-    const struct kvr_source_line *source = &tool->line.source;
-
     tool->bad_lines++;
     keep_status(tool, kvr_status_exit(KVR_BAD_INPUT));
     if (!tool->settings.quiet)
@@ -391,7 +396,23 @@ void tool_bad_foreign_line(struct tool *tool, const struct kvr_error *error)
 void tool_bad_line(struct tool *tool, const struct kvr_error *error)
 {
     tool->out.buffer.length = tool->out.whole; /* what was already built of the line */
-    count_bad_line(tool, error);
+    count_bad_line(tool, &tool->line.source, error);
+}
+
+void tool_bad_earlier_line(struct tool *tool, const struct kvr_source_line *source, uint64_t lines,
+    const struct kvr_error *error)
+{
+    count_bad_line(tool, source, error);
+    if (tool->settings.strict)
+        tool->lines = lines;
+}
+
+/* What was read before comes out first. False when that has ended the program's reading. */
+static bool settle(struct tool *tool)
+{
+    if (tool->settle)
+        tool->settle(tool);
+    return !tool_stopped(tool);
 }
 
 enum tool_result tool_next(struct tool *tool)
@@ -409,23 +430,22 @@ enum tool_result tool_next(struct tool *tool)
             tool->lines++;
             return TOOL_LINE;
         case KVR_END:
-            if (interrupted || !woken)
+            if (tool->stop_asked)
+                tool_stop(tool);
+            if (interrupted || !woken || !tool->source)
                 return TOOL_END;
             woken = 0;
             return TOOL_SIGNAL;
-        case KVR_BAD_INPUT: {
-            struct kvr_source_line source = tool->line.source;
-            if (tool->settle)
-                tool->settle(tool);
-            if (!tool->source) /* a line before it was bad, and --strict */
+        case KVR_BAD_INPUT:
+            if (!settle(tool))
                 return TOOL_END;
-            tool->line.source = source;
             tool->lines++;
-            count_bad_line(tool, &error);
+            count_bad_line(tool, &tool->line.source, &error);
             break;
-        }
         default: {
             const struct kvr_source_line *source = &tool->line.source;
+            if (!settle(tool))
+                return TOOL_END;
             if (source->file)
                 kvr_error_prefix(&error, "%s:%" PRIu64, source->file, source->number);
             else
@@ -444,8 +464,18 @@ bool tool_opened_nothing(const struct tool *tool)
     return tool->unopened && tool->source && !kvr_source_opened(tool->source);
 }
 
+bool tool_stopped(const struct tool *tool)
+{
+    return !tool->source || tool->stop_asked;
+}
+
 void tool_stop(struct tool *tool)
 {
+    if (tool->waiting) { /* the source is at work: it ends when it comes back */
+        tool->stop_asked = true;
+        woken = 1;
+        return;
+    }
     kvr_source_destroy(tool->source);
     tool->source = NULL;
 }

@@ -73,13 +73,16 @@ struct tool {
     uint64_t bad_lines;
     size_t unopened;    /* inputs that could not be opened */
     int status;         /* exit status so far */
+    bool waiting;       /* in before_wait() */
+    bool stop_asked;    /* and it has asked to stop */
     bool show_progress; /* and when and how far it was shown last */
     double progress_ms, started_ms;
     void (*before_wait)(struct tool *tool); /* may be set: called before a read that may wait, to
                                                put what is still under way into tool->out */
-    void (*settle)(struct tool *tool);      /* may be set: called before a bad line is told, to put
-                                               what those before it became into tool->out */
-    void *context;                          /* for them */
+    void (*settle)(struct tool *tool);      /* may be set, by a program that reads ahead: called
+                                               before anything is said of a bad line or input, to
+                                               deal with all lines that came before it */
+    void *context;                          /* for both */
 };
 
 /*
@@ -109,6 +112,12 @@ bool tool_opened_nothing(const struct tool *tool);
  * number, counted, and dropped or passed on (--keep-bad). The program goes on with tool_next(). */
 void tool_bad_line(struct tool *tool, const struct kvr_error *error);
 
+/* The same for a line that was read some lines ago, for a program that reads ahead: source is what
+ * tool->line.source was, lines what tool->lines was then. Nothing may be half built in tool->out.
+ */
+void tool_bad_earlier_line(struct tool *tool, const struct kvr_source_line *source, uint64_t lines,
+    const struct kvr_error *error);
+
 /* The same for a line that did not come from the inputs, as those of a loop: said, unless --quiet,
  * and told by the exit status, but neither counted nor passed on. */
 void tool_bad_foreign_line(struct tool *tool, const struct kvr_error *error);
@@ -117,8 +126,9 @@ void tool_bad_foreign_line(struct tool *tool, const struct kvr_error *error);
 void tool_warn(struct tool *tool, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void tool_detail(struct tool *tool, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* A failure that is no line's fault: says it and keeps the exit status. Returns that status, so
- * that `return tool_fail(...)` or `tool_fail(...); return tool_end(...)` both read well. */
+/* A failure that is no line's fault: says it and keeps the exit status, which is 3 for a file that
+ * is damaged as for one that cannot be read. Returns that status, so that `return tool_fail(...)`
+ * or `tool_fail(...); return tool_end(...)` both read well. */
 int tool_fail(struct tool *tool, const struct kvr_error *error);
 
 /* Asks for SIGHUP, SIGUSR1, ... as TOOL_SIGNAL results; asks once, and resets, whether one came. */
@@ -134,6 +144,7 @@ bool tool_interrupted(void);
 
 /* Ends early: the output is written, nothing more is read. */
 void tool_stop(struct tool *tool);
+bool tool_stopped(const struct tool *tool);
 
 /* Writes and closes the output, says how many lines were bad, frees everything, returns the exit
  * status. */

@@ -197,7 +197,7 @@ end() {
     run jq -c '.kv_codec | [.tokens, .logits.tokens]' <<<"$output"
     assert_output '[9,3]'
     run kvr-prefill "${tiny[@]}" --kv-codec medium <(echo '{"input_length":3}')
-    assert_equal "$status" 1
+    assert_equal "$status" 3
     assert_output --partial "have no 'token_ids'"
     kvr-prefill "${tiny[@]}" --calibrate --kv-codec fine -n 64 --repeats 1 >cost.json
     run jq -e '.description.kv_codec.ratio > 1' cost.json
@@ -305,14 +305,14 @@ $line" >out
     done
     head -c 5000 model.gguf >short.gguf
     run kvr-prefill --weights short.gguf </dev/null
-    assert_equal "$status" 1
+    assert_equal "$status" 3
     assert_output --regexp "'short.gguf': (tensor|damaged)"
     for missing in nosuch.gguf /dev/null . ; do
         (cd pieces && mkdir -p empty && cd empty && run kvr-prefill --weights "$missing" </dev/null && assert_equal "$status" 3)
     done
     echo '{"weight_map":{"x":"../model.safetensors"}}' >pieces/model.safetensors.index.json
     run kvr-prefill --weights pieces </dev/null
-    assert_equal "$status" 1
+    assert_equal "$status" 3
     assert_output --partial "not in its own folder"
     sed -i 's/"llama"/"mamba"/' config.json
     run kvr-prefill --weights . </dev/null
@@ -339,7 +339,7 @@ END
     assert_equal "$status" 1
     assert_output --partial "stdin:1: the logits are not finite numbers"
     run kvr-prefill --backend cpu --weights . --kv-codec medium -n 64 --repeats 1
-    assert_equal "$status" 1
+    assert_equal "$status" 3
     assert_output --partial "the model's keys and values are not finite numbers"
 }
 

@@ -147,7 +147,7 @@ END
     assert_equal "$status" 3
     echo '{"prefill":{"token_ms":-1}}' >bad.json
     run --separate-stderr kvr-route --cost bad.json </dev/null
-    assert_equal "$status" 1
+    assert_equal "$status" 3
     [[ $stderr == *"bad.json: 'prefill.token_ms' is not a number from 0"* ]]
 }
 

@@ -223,7 +223,7 @@ full_worker() {
     assert_line --index 0 'half firing'
     echo '{"name":"half","when":[{"metric":"nonsense","above":0.4}]}' > rules
     run kvr-stats --alerts rules stream
-    assert_failure 1
+    assert_failure 3
     assert_output --partial "rules:1: there is no metric 'nonsense'"
     run kvr-stats --alerts missing stream
     assert_failure 3

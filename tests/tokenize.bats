@@ -64,6 +64,41 @@ shared_vocabularies() {
     assert_output --partial 'the vocabulary has no token 999999'
 }
 
+@test "--decode reads ids wherever they are, and leaves lines without alone" {
+    run kvr-tokenize --decode <<<'{"prompt":[9906,11,1917]}
+{"prompt":[[9906,11]]}
+{"prompt":"x","model":"m" }
+{"messages":[{"role":"user","content":"x"}]}
+{"token_ids":[[9906]]}'
+    assert_failure 1
+    assert_output --partial '{"prompt":"Hello, world"}
+{"prompt":"Hello,"}
+{"prompt":"x","model":"m" }
+{"messages":[{"role":"user","content":"x"}]}
+'
+    run kvr-tokenize --decode --truncate 2 <<<'{"token_ids":[9906,11,1917],"x":1}'
+    assert_output '{"x":1,"token_ids":[9906,11],"prompt":"Hello,"}'
+    run kvr-tokenize --decode <<<'{"token_ids":[9906,100257]}'
+    assert_output '{"token_ids":[9906,100257],"prompt":"Hello<|endoftext|>"}'
+    run kvr-tokenize --decode --skip-special <<<'{"token_ids":[9906,100257]}'
+    assert_output '{"token_ids":[9906,100257],"prompt":"Hello"}'
+    for bad in '--decode --count' '--decode --ids' '--decode --render' --skip-special; do
+        # shellcheck disable=SC2086
+        run kvr-tokenize $bad <<<'{}'
+        assert_failure 2
+    done
+}
+
+@test "--truncate cuts the ids that a line had, too" {
+    run kvr-tokenize --truncate 2 --count <<<'{"token_ids":[9906,11,1917]}
+{"prompt":[9906,11,1917]}
+{"token_ids":[9906,11]}'
+    assert_success
+    assert_output '{"token_ids":[9906,11],"input_length":2}
+{"prompt":[9906,11],"input_length":2}
+{"token_ids":[9906,11],"input_length":2}'
+}
+
 @test "--truncate keeps the first tokens" {
     run kvr-tokenize --truncate 2 --ids -b 1 <<<'{"prompt":"Hello, world"}'
     assert_success
@@ -143,7 +178,7 @@ shared_vocabularies() {
     assert_equal "$(prompts --template t.jinja)" $'mine\nmine'
     printf '{%% if %%}' >m/additional_chat_templates/broken.jinja
     run kvr-tokenize -t m/tokenizer.json <<<'{}'
-    assert_failure 1
+    assert_failure 3
     assert_output --partial "'m/additional_chat_templates/broken.jinja': "
     assert_output --partial 'expected an expression'
     # the file that is wrong is the one that is blamed
@@ -151,22 +186,22 @@ shared_vocabularies() {
     sed 's/"added_tokens_decoder":{},//' m/tokenizer_config.json >c && mv c m/tokenizer_config.json
     echo '[]' >m/special_tokens_map.json
     run kvr-tokenize -t m/tokenizer.json <<<'{}'
-    assert_failure 1
+    assert_failure 3
     assert_output "kvr-tokenize: 'm/special_tokens_map.json': special_tokens_map.json is no JSON object"
     echo '{}' >m/special_tokens_map.json
     printf '{%% nonsense %%}' >m/chat_template.jinja
     run kvr-tokenize -t m/tokenizer.json <<<'{}'
-    assert_failure 1
+    assert_failure 3
     assert_output --partial "'m/chat_template.jinja': "
     rm m/chat_template.jinja
     mv m/additional_chat_templates away
     echo '{"chat_template":"{% nonsense %}"}' >m/tokenizer_config.json
     run kvr-tokenize -t m/tokenizer.json <<<'{}'
-    assert_failure 1
+    assert_failure 3
     assert_output --partial "'m/tokenizer_config.json': "
     echo '{"chat_template":"file",}' >m/tokenizer_config.json
     run kvr-tokenize -t m/tokenizer.json <<<'{}'
-    assert_failure 1
+    assert_failure 3
     assert_output "kvr-tokenize: 'm/tokenizer_config.json': expected a member name at byte 24 of the JSON text"
     echo '{"chat_template":"file"}' >m/tokenizer_config.json
     mv away m/additional_chat_templates
@@ -309,7 +344,7 @@ fifo|'fifo' is no regular file
 END
     echo '{"chat_template":"x"}' >qwen.tokenizer_config.json
     run kvr-tokenize -t qwen.tokenizer_config.json <<<'{"prompt":"x"}'
-    assert_failure 1
+    assert_failure 3
     assert_output "kvr-tokenize: 'qwen.tokenizer_config.json' is a configuration; the vocabulary is in the tokenizer.json beside it"
     run kvr-tokenize --template folder <<<'{"prompt":"x"}'
     assert_failure 3
@@ -320,7 +355,7 @@ END
 }
 
 @test "prompts that are neither text nor token ids are bad lines" {
-    for prompt in 5 true '{"a":1}' '["a","b"]' '[1,"b"]' '[1.5]' '[-1]'; do
+    for prompt in 5 true '{"a":1}' '["a",1]' '[1,"b"]' '[1.5]' '[-1]' '[["a"]]'; do
         run --separate-stderr kvr-tokenize <<<'{"prompt":'"$prompt"'}'
         assert_failure 1
         assert_output ""
@@ -331,6 +366,84 @@ END
     run kvr-tokenize -q <<<'{"id":1,"prompt":null}'
     assert_success
     assert_output '{"id":1,"prompt":null}'
+}
+
+@test "a list of one prompt is that prompt; a line is one prompt" {
+    run kvr-tokenize --count --ids <<<'{"prompt":["Hello, world"]}
+{"prompt":[[9906,11,1917]]}'
+    assert_success
+    assert_equal "$(jq -c .token_ids <<<"$output")" $'[9906,11,1917]\n[9906,11,1917]'
+    for prompt in '["a","b"]' '[[1],[2]]'; do
+        run --separate-stderr kvr-tokenize <<<'{"prompt":'"$prompt"'}'
+        assert_failure 1
+        assert_equal "${stderr_lines[0]}" "kvr-tokenize: stdin:1: prompt is a list of 2 prompts: a line is one prompt"
+    done
+}
+
+@test "members of the wrong type are bad lines, each named" {
+    while IFS='|' read -r member message; do
+        run --separate-stderr kvr-tokenize <<<'{"messages":[{"role":"user","content":"x"}],'"$member"'}'
+        assert_failure 1
+        assert_output ""
+        assert_equal "${stderr_lines[0]}" "kvr-tokenize: stdin:1: member $message"
+    done <<'END'
+"block_size":"x"|'block_size' is not a whole number from 1 on
+"block_size":-1|'block_size' is not a whole number from 1 on
+"block_size":0|'block_size' is not a whole number from 1 on
+"block_size":1.5|'block_size' is not a whole number from 1 on
+"model":["m"]|'model' is not a name
+"salt":{}|'salt' is not a text
+"lora":[5]|'lora' is not a name or an object with one
+"lora":{"nam":5}|'lora' has neither name nor id
+"lora":{"name":[]}|'lora.name' is not a name
+"lora":{"name":"a","path":1}|'lora.path' is not a text
+"lora":{"name":"a","id":"b"}|'lora.id' is not a whole number
+"add_generation_prompt":"false"|'add_generation_prompt' is not true or false
+"continue_final_message":"no"|'continue_final_message' is not true or false
+"tools":{"a":1}|'tools' is not a list of objects
+"tools":["a"]|'tools' is not a list of objects
+"documents":"x"|'documents' is not a list of objects
+"reasoning_effort":1|'reasoning_effort' is not a text
+"cache_salt":[]|'cache_salt' is not a text
+"add_special_tokens":"no"|'add_special_tokens' is not true or false
+"truncate_prompt_tokens":"2"|'truncate_prompt_tokens' is not a whole number from -1 on
+"truncate_prompt_tokens":-2|'truncate_prompt_tokens' is not a whole number from -1 on
+"messages":["x"]|'messages' is not a list of objects
+"messages":"x"|'messages' is not a list of objects
+"chat_template_kwargs":[]|'chat_template_kwargs' is not an object
+END
+    # null says as little as nothing
+    run -0 --separate-stderr kvr-tokenize --count <<<'{"prompt":"x","block_size":null,"model":null,"salt":null,"lora":null,"tools":null}'
+    run -0 --separate-stderr kvr-tokenize -q --count <<<'{"messages":[],"add_generation_prompt":null,"chat_template_kwargs":null}'
+}
+
+@test "threads keep bad lines in their place, and --strict ends at the first of them" {
+    printf '%s\n' '{"id":1,"prompt":"a"}' bad '{"id":2,"prompt":"b"}' '{"id":3,"prompt":1}' '{"id":4}' >lines
+    printf '%s\n' '{"id":1,"prompt":"a"}' '{"id":3,"prompt":1}' bad '{"id":4,"prompt":"b"}' >other
+    for options in --keep-bad --strict '--strict --keep-bad' ''; do
+        for file in lines other 'lines missing other'; do
+            # shellcheck disable=SC2086
+            run --separate-stderr kvr-tokenize --count $options $file
+            one="$status $output $stderr"
+            # shellcheck disable=SC2086
+            run --separate-stderr kvr-tokenize --count -j 2 $options $file
+            assert_equal "$status $output $stderr" "$one"
+        done
+    done
+    run --separate-stderr kvr-tokenize --count -j 2 --strict other
+    assert_failure 1
+    assert_output '{"id":1,"prompt":"a","input_length":1}'
+    assert_equal "$stderr" 'kvr-tokenize: other:2: prompt is neither a text nor a list of token ids
+kvr-tokenize: 1 of 2 lines were bad'
+    # nor does it wait for a line more
+    mkfifo pipe
+    timeout 20 kvr-tokenize -q -j 2 --strict --count <pipe >live &
+    exec 7>pipe
+    echo '{"prompt":1}' >&7
+    result=0
+    wait $! || result=$?
+    exec 7>&-
+    assert_equal "$result" 1
 }
 
 @test "chats without a template are told on standard error too, once" {
@@ -380,7 +493,7 @@ END
     assert_output --partial 'a rank file of 5000 ranks belongs to no known encoding'
     head -c 100000 "$SHARED/tokenizers/qwen3.tokenizer.json.gz" >cut.json.gz
     run kvr-tokenize -t cut.json.gz <<<'{"prompt":"x"}'
-    assert_failure 1
+    assert_failure 3
     assert_output --partial 'damaged gzip'
     echo '{"model":{"type":"Unigram","vocab":[]}}' >unigram.json
     run kvr-tokenize -t unigram.json <<<'{"prompt":"x"}'
@@ -388,7 +501,7 @@ END
     assert_output --partial "the model type 'Unigram'"
     echo '{"model":{"type":"BPE","vocab":{"a":0,"b":1},"merges":["a b"]}}' >merge.json
     run kvr-tokenize -t merge.json <<<'{"prompt":"x"}'
-    assert_failure 1
+    assert_failure 3
     assert_output --partial 'merge 1 is of tokens that the vocabulary lacks'
     echo '{"normalizer":{"type":"Lowercase"},"model":{"type":"BPE","vocab":{"a":0},"merges":[]}}' >lower.json
     run kvr-tokenize -t lower.json <<<'{"prompt":"x"}'
@@ -396,7 +509,7 @@ END
     assert_output --partial "the normalizer type 'Lowercase'"
     echo '{"model":{"type":"BPE","vocab":{"a":4294967295},"merges":[]}}' >id.json
     run kvr-tokenize -t id.json <<<'{"prompt":"x"}'
-    assert_failure 1
+    assert_failure 3
     assert_output --partial 'token id 4294967295 is above'
 }
 
@@ -428,7 +541,7 @@ for rank in range(163584):
     assert_equal "$(jq -c .token_ids <<<"$output")" '[163586,163589,163606]'
     echo '{"added_tokens_decoder":{"x":{}}}' >kimi/tokenizer_config.json
     run kvr-tokenize -t kimi --count <<<'{"prompt":"x"}'
-    assert_failure 1
+    assert_failure 3
     assert_output --partial 'an entry of added_tokens_decoder lacks id or content'
 }
 

@@ -245,10 +245,12 @@ static void close_main(struct kvr_source *source)
     source->main_open = false;
 }
 
-static void tell_before_wait(struct kvr_source *source)
+/* False when it is to be ended now: the program may find that out only here. */
+static bool tell_before_wait(struct kvr_source *source)
 {
     if (source->options.before_wait)
         source->options.before_wait(source->options.context);
+    return !stopped(source);
 }
 
 enum kvr_status kvr_source_next(
@@ -280,7 +282,8 @@ enum kvr_status kvr_source_next(
             }
         } else if (source->next_file < source->options.file_count) {
             const char *name = source->options.files[source->next_file];
-            tell_before_wait(source); /* for a FIFO's writer */
+            if (!tell_before_wait(source)) /* for a FIFO's writer */
+                return KVR_END;
             status = kvr_input_open(&source->main, name, false, error);
             if (status == KVR_END)
                 continue;
@@ -297,7 +300,8 @@ enum kvr_status kvr_source_next(
             return KVR_END;
         }
         if (!source->main.regular) {
-            tell_before_wait(source);
+            if (!tell_before_wait(source))
+                return KVR_END;
             if (source->merged_count) {
                 status = look(source, -1, &ready, line, error);
                 if (status != KVR_OK)

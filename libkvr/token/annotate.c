@@ -3,11 +3,13 @@
 #include "base/grow.h"
 #include "token/chat_request.h"
 #include "token/media.h"
+#include "token/request_check.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 static const char no_list[] = "token_ids is no list of token ids";
+static const char no_prompt[] = "prompt is neither a text nor a list of token ids";
 
 #define ENCODER_LIMIT 16 /* models with an encoder of their own at a time */
 
@@ -157,65 +159,102 @@ static enum kvr_status render(struct kvr_annotator *a, const struct kvr_chat_mod
     return status;
 }
 
-/* Reads the content of a line into a->ids, and a->text where it was rendered. *found: it has any.
- */
-static enum kvr_status read_content(struct kvr_annotator *a, const struct kvr_chat_model *model,
-    const struct kvr_line *line, bool *found, bool *plain, struct kvr_error *error)
+/* What of a line is tokenized. */
+enum content { NO_CONTENT, IDS_OF_LINE, IDS_OF_PROMPT, MESSAGES, TEXT };
+
+/* A completion API takes several prompts at once, as a list; a list of one is that one. */
+static enum kvr_status single_prompt(struct kvr_value *prompt, struct kvr_error *error)
 {
-    struct kvr_value ids = kvr_line_get(line, KVR_NAME_TOKEN_IDS);
-    struct kvr_value prompt = kvr_line_get(line, KVR_NAME_PROMPT);
+    struct kvr_cursor cursor = kvr_value_open(*prompt);
+    struct kvr_value first;
+    size_t count = 1;
+
+    if (prompt->type != KVR_ARRAY || !kvr_next_element(&cursor, &first) ||
+        (first.type != KVR_STRING && first.type != KVR_ARRAY))
+        return KVR_OK;
+    for (struct kvr_value other; kvr_next_element(&cursor, &other); count++)
+        if (other.type != first.type)
+            return kvr_error_set(error, KVR_BAD_INPUT, "%s", no_prompt);
+    if (count > 1)
+        return kvr_error_set(
+            error, KVR_BAD_INPUT, "prompt is a list of %zu prompts: a line is one prompt", count);
+    *prompt = first;
+    return KVR_OK;
+}
+
+/* Finds the content of a line, and its value. */
+static enum kvr_status find_content(const struct kvr_line *line, enum content *content,
+    struct kvr_value *value, struct kvr_error *error)
+{
+    *value = kvr_line_get(line, KVR_NAME_TOKEN_IDS);
+    *content = IDS_OF_LINE;
+    if (!kvr_value_missing(*value))
+        return KVR_OK;
+    *value = kvr_line_get(line, KVR_NAME_MESSAGES);
+    *content = MESSAGES;
+    if (!kvr_value_missing(*value))
+        return KVR_OK;
+    *value = kvr_line_get(line, KVR_NAME_PROMPT);
+    enum kvr_status status = single_prompt(value, error);
+    *content = kvr_value_missing(*value)   ? NO_CONTENT
+               : value->type == KVR_STRING ? TEXT
+                                           : IDS_OF_PROMPT;
+    return status;
+}
+
+/* Reads the content of a line into a->ids, and a->text where it was rendered. */
+static enum kvr_status read_content(struct kvr_annotator *a, const struct kvr_chat_model *model,
+    const struct kvr_line *line, enum content content, struct kvr_value value,
+    struct kvr_error *error)
+{
     struct kvr_value own = kvr_line_get(line, KVR_NAME_ADD_SPECIAL_TOKENS);
     struct kvr_encoder *encoder;
     struct kvr_text text;
 
-    *found = true;
-    if (ids.type > KVR_NULL)
-        return read_ids(a, ids, no_list, error);
+    if (content == NO_CONTENT)
+        return KVR_OK;
+    if (content == IDS_OF_LINE || content == IDS_OF_PROMPT)
+        return read_ids(a, value, content == IDS_OF_LINE ? no_list : no_prompt, error);
     enum kvr_status status = encoder_of(a, model, &encoder, error);
     if (status)
         return status;
-    if (kvr_line_get(line, KVR_NAME_MESSAGES).type > KVR_NULL) {
-        status = render(a, model, line, error);
-        *plain = a->chat.approximate;
-        if (!status)
-            status = encode_text(a, model, encoder, (struct kvr_text){a->text.data, a->text.length},
-                *plain && !a->options.special ? 0 : KVR_ENCODE_SPECIAL, own.type == KVR_TRUE,
-                error);
-        struct kvr_media_prompt media = {.model = model,
-            .encoder = encoder,
-            .text = {a->text.data, a->text.length},
-            .ids = &a->ids,
-            .image_tokens = (size_t)a->options.image_tokens};
-        return status ? status : kvr_media_place(&a->media, &media, &a->chat, error);
+    if (content == TEXT) {
+        unsigned flags = (a->options.special ? KVR_ENCODE_SPECIAL : 0) |
+                         (a->options.no_added ? KVR_ENCODE_NO_ADDED : 0);
+        return kvr_value_text(value, &a->scratch[0], &text)
+                   ? encode_text(a, model, encoder, text, flags,
+                         !a->options.no_bos && own.type != KVR_FALSE, error)
+                   : kvr_error_memory(error);
     }
-    if (prompt.type == KVR_ARRAY)
-        return read_ids(a, prompt, "prompt is neither a text nor a list of token ids", error);
-    *found = prompt.type == KVR_STRING;
-    if (!*found)
-        return prompt.type <= KVR_NULL ? KVR_OK
-                                       : kvr_error_set(error, KVR_BAD_INPUT,
-                                             "prompt is neither a text nor a list of token ids");
-    if (!kvr_value_text(prompt, &a->scratch[0], &text))
-        return kvr_error_memory(error);
-    unsigned flags = (a->options.special ? KVR_ENCODE_SPECIAL : 0) |
-                     (a->options.no_added ? KVR_ENCODE_NO_ADDED : 0);
-    return encode_text(
-        a, model, encoder, text, flags, !a->options.no_bos && own.type != KVR_FALSE, error);
+    status = kvr_request_check_chat(line, error);
+    if (!status)
+        status = render(a, model, line, error);
+    if (!status)
+        status = encode_text(a, model, encoder, (struct kvr_text){a->text.data, a->text.length},
+            a->chat.approximate && !a->options.special ? 0 : KVR_ENCODE_SPECIAL,
+            own.type == KVR_TRUE, error);
+    struct kvr_media_prompt media = {.model = model,
+        .encoder = encoder,
+        .text = {a->text.data, a->text.length},
+        .ids = &a->ids,
+        .image_tokens = (size_t)a->options.image_tokens};
+    return status ? status : kvr_media_place(&a->media, &media, &a->chat, error);
 }
 
 /* vLLM's truncate_prompt_tokens keeps a prompt's end. -1, all that the model takes, is not known
  * here and taken for all. */
-static void keep_end(struct kvr_annotator *a, struct kvr_value wanted)
+static bool keep_end(struct kvr_annotator *a, struct kvr_value wanted)
 {
     uint64_t most;
     size_t cut;
 
     if (!kvr_value_u64(wanted, &most) || a->ids.count <= most)
-        return;
+        return false;
     cut = a->ids.count - (size_t)most;
     memmove(a->ids.data, a->ids.data + cut, (size_t)most * sizeof *a->ids.data);
     a->ids.count = (size_t)most;
     kvr_media_cut(&a->media, cut);
+    return true;
 }
 
 static struct kvr_text text_member(struct kvr_value value, struct kvr_buffer *scratch)
@@ -281,59 +320,85 @@ static enum kvr_status add_hashes(struct kvr_annotator *a, const struct kvr_line
     return status;
 }
 
-static void add_ids(const struct kvr_annotator *a, struct kvr_buffer *out)
+static void add_ids(const struct kvr_annotator *a, const char *name, struct kvr_buffer *out)
 {
-    kvr_line_add(out, "token_ids");
+    kvr_line_add(out, name);
     kvr_buffer_append_byte(out, '[');
     kvr_buffer_append_u32s(out, a->ids.data, a->ids.count);
     kvr_buffer_append_byte(out, ']');
 }
 
-static enum kvr_status decode_line(struct kvr_annotator *a, const struct kvr_chat_model *model,
-    const struct kvr_line *line, struct kvr_buffer *out, struct kvr_error *error)
+/* Keeps as many ids as the line and --truncate say. True when some were cut off. */
+static bool truncate(struct kvr_annotator *a, const struct kvr_line *line)
 {
-    static const enum kvr_name dropped[] = {KVR_NAME_PROMPT};
-    enum kvr_status status = read_ids(a, kvr_line_get(line, KVR_NAME_TOKEN_IDS), no_list, error);
+    bool cut = keep_end(a, kvr_line_get(line, KVR_NAME_TRUNCATE_PROMPT_TOKENS));
 
+    if (!a->options.truncate || a->ids.count <= a->options.truncate)
+        return cut;
+    a->ids.count = (size_t)a->options.truncate;
+    return true;
+}
+
+/* Token ids to text; lines that have none pass as they are. */
+static enum kvr_status decode_line(struct kvr_annotator *a, const struct kvr_chat_model *model,
+    const struct kvr_line *line, enum content content, struct kvr_value value,
+    struct kvr_buffer *out, struct kvr_error *error)
+{
+    static const enum kvr_name dropped[] = {KVR_NAME_PROMPT, KVR_NAME_TOKEN_IDS};
+
+    if (content != IDS_OF_LINE && content != IDS_OF_PROMPT) {
+        kvr_buffer_append(out, line->object.text, line->object.length);
+        return KVR_OK;
+    }
+    enum kvr_status status =
+        read_ids(a, value, content == IDS_OF_LINE ? no_list : no_prompt, error);
+    bool cut = !status && truncate(a, line) && content == IDS_OF_LINE;
     if (!status)
-        status = kvr_decode(model->tokenizer, a->ids.data, a->ids.count, false, &a->text, error);
+        status = kvr_decode(
+            model->tokenizer, a->ids.data, a->ids.count, a->options.skip_special, &a->text, error);
     if (status)
         return status;
-    kvr_line_begin(line, out, dropped, 1);
+    kvr_line_begin(line, out, dropped, cut ? 2 : 1);
+    if (cut)
+        add_ids(a, "token_ids", out);
     kvr_line_add(out, "prompt");
     kvr_json_write_string(out, a->text.data, a->text.length);
     kvr_line_end(out);
     return KVR_OK;
 }
 
-/* Writes the line with what was found. */
+/* Writes the line with what was found. Token ids that it came with are cut as its length is. */
 static enum kvr_status write_line(struct kvr_annotator *a, const struct kvr_line *line,
-    bool rendered, bool plain, struct kvr_buffer *out, struct kvr_error *error)
+    enum content content, struct kvr_buffer *out, struct kvr_error *error)
 {
     const struct kvr_annotate_options *o = &a->options;
     enum kvr_name dropped[5];
     size_t count = 0;
-    uint64_t block_size = o->block_size, own;
+    uint64_t block_size = o->block_size;
     enum kvr_status status = KVR_OK;
+    bool cut = truncate(a, line), rendered = content == MESSAGES && o->render;
+    bool prompt_cut = cut && content == IDS_OF_PROMPT;
+    bool ids = o->ids || (cut && content == IDS_OF_LINE);
 
-    if (kvr_value_u64(kvr_line_get(line, KVR_NAME_BLOCK_SIZE), &own) && own)
-        block_size = own;
+    kvr_value_u64(kvr_line_get(line, KVR_NAME_BLOCK_SIZE), &block_size);
     dropped[count++] = KVR_NAME_INPUT_LENGTH;
-    if (rendered && o->render)
+    if (rendered || prompt_cut)
         dropped[count++] = KVR_NAME_PROMPT;
-    if (o->ids)
+    if (ids)
         dropped[count++] = KVR_NAME_TOKEN_IDS;
     if (!o->count) {
         dropped[count++] = KVR_NAME_HASH_IDS;
         dropped[count++] = KVR_NAME_BLOCK_SIZE;
     }
     kvr_line_begin(line, out, dropped, count);
-    if (rendered && o->render) {
+    if (rendered) {
         kvr_line_add(out, "prompt");
         kvr_json_write_string(out, a->text.data, a->text.length);
     }
-    if (o->ids)
-        add_ids(a, out);
+    if (prompt_cut)
+        add_ids(a, "prompt", out);
+    if (ids)
+        add_ids(a, "token_ids", out);
     kvr_line_add(out, "input_length");
     kvr_buffer_append_u64(out, a->ids.count);
     if (!o->count) {
@@ -341,7 +406,7 @@ static enum kvr_status write_line(struct kvr_annotator *a, const struct kvr_line
         kvr_line_add(out, "block_size");
         kvr_buffer_append_u64(out, block_size);
     }
-    if (plain) {
+    if (content == MESSAGES && a->chat.approximate) {
         kvr_line_add(out, "approximate");
         kvr_buffer_append_text(out, "true");
     }
@@ -349,12 +414,23 @@ static enum kvr_status write_line(struct kvr_annotator *a, const struct kvr_line
     return status;
 }
 
+static void count_line(struct kvr_annotator *a, const struct kvr_line *line, enum content content)
+{
+    if (content != NO_CONTENT)
+        a->counts.tokenized++;
+    else if (kvr_value_missing(kvr_line_get(line, KVR_NAME_HASH_IDS)))
+        a->counts.without_text++;
+    if (content == MESSAGES && !a->options.decode)
+        a->counts.approximate += a->chat.approximate;
+}
+
 enum kvr_status kvr_annotate(struct kvr_annotator *a, const struct kvr_line *line,
     struct kvr_buffer *out, struct kvr_error *error)
 {
     const struct kvr_chat_model *model;
     size_t before = out->length;
-    bool found = false, plain = false, rendered;
+    enum content content = NO_CONTENT;
+    struct kvr_value value;
 
     if (kvr_line_is_event(line)) {
         kvr_buffer_append(out, line->object.text, line->object.length);
@@ -364,33 +440,29 @@ enum kvr_status kvr_annotate(struct kvr_annotator *a, const struct kvr_line *lin
     a->ids.failed = false;
     a->media.count = 0;
     kvr_buffer_clear(&a->text);
-    struct kvr_text name = text_member(kvr_line_get(line, KVR_NAME_MODEL), &a->scratch[0]);
-    enum kvr_status status = kvr_models_get(a->models, name, &model, error);
-    if (!status && a->options.decode && kvr_line_get(line, KVR_NAME_TOKEN_IDS).type > KVR_NULL) {
-        status = decode_line(a, model, line, out, error);
-        found = true;
+    enum kvr_status status = find_content(line, &content, &value, error);
+    if (!status && content == NO_CONTENT) {
+        kvr_buffer_append(out, line->object.text, line->object.length);
     } else if (!status) {
-        status = read_content(a, model, line, &found, &plain, error);
-        rendered = found && kvr_line_get(line, KVR_NAME_TOKEN_IDS).type <= KVR_NULL &&
-                   kvr_line_get(line, KVR_NAME_MESSAGES).type > KVR_NULL;
+        status = kvr_request_check_namespace(line, error);
         if (!status)
-            keep_end(a, kvr_line_get(line, KVR_NAME_TRUNCATE_PROMPT_TOKENS));
-        if (!status && a->options.truncate && a->ids.count > a->options.truncate)
-            a->ids.count = (size_t)a->options.truncate;
-        if (!status && found)
-            status = write_line(a, line, rendered, plain, out, error);
+            status = kvr_request_check_text(line, error);
+        struct kvr_text name = text_member(kvr_line_get(line, KVR_NAME_MODEL), &a->scratch[0]);
+        if (!status)
+            status = kvr_models_get(a->models, name, &model, error);
+        if (!status && a->options.decode)
+            status = decode_line(a, model, line, content, value, out, error);
         else if (!status)
-            kvr_buffer_append(out, line->object.text, line->object.length);
+            status = read_content(a, model, line, content, value, error);
+        if (!status && !a->options.decode)
+            status = write_line(a, line, content, out, error);
     }
     if (!status && out->failed)
         status = kvr_error_memory(error);
     if (status)
         out->length = before;
-    else if (found)
-        a->counts.tokenized++;
-    else if (kvr_line_get(line, KVR_NAME_HASH_IDS).type <= KVR_NULL)
-        a->counts.without_text++;
-    a->counts.approximate += !status && plain;
+    else
+        count_line(a, line, content);
     return status;
 }
 

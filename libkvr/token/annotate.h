@@ -2,9 +2,11 @@
  * Request lines in, request lines with tokens out: what kvr-tokenize does to one line.
  *
  * The content of a line is its token_ids, else its messages (rendered with the model's template),
- * else its prompt. Added, in this order: `prompt` (render), `token_ids` (ids), `input_length`,
- * `hash_ids`, `block_size`, and `approximate` where messages were joined for want of a template.
- * Lines without content, and event lines, pass as they are.
+ * else its prompt: a text, a list of token ids, or a list of one of these. Added, in this order:
+ * `prompt` (render), `token_ids` (ids), `input_length`, `hash_ids`, `block_size`, and `approximate`
+ * where messages were joined for want of a template. Where tokens are cut off, token_ids, or a
+ * prompt of ids, that the line had are cut too. Lines without content, and event lines, pass as
+ * they are.
  */
 #ifndef KVR_TOKEN_ANNOTATE_H
 #define KVR_TOKEN_ANNOTATE_H
@@ -25,7 +27,8 @@ struct kvr_annotate_options {
     uint64_t image_tokens;          /* that an image takes where the template has one placeholder */
     bool ids;                       /* add token_ids */
     bool count;                     /* input_length only */
-    bool decode;                    /* token_ids to prompt instead */
+    bool decode;                    /* token ids to prompt instead; other lines pass */
+    bool skip_special;              /* of decode: without special tokens */
     bool render;                    /* add the rendered text as prompt */
     bool special;                   /* special-token text in prompts is special tokens */
     bool no_added;                  /* no added token at all is found in prompts */

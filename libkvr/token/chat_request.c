@@ -22,7 +22,7 @@ void kvr_chat_request_read(
             kvr_value_true(kvr_line_get(line, KVR_NAME_CONTINUE_FINAL_MESSAGE)),
         .style = style,
     };
-    request->add_generation_prompt = generation.type == KVR_ABSENT
+    request->add_generation_prompt = kvr_value_missing(generation)
                                          ? !request->continue_final_message
                                          : kvr_value_true(generation);
 }
@@ -105,7 +105,7 @@ enum kvr_chat_style kvr_chat_request_style(const struct kvr_line *line)
 {
     bool api;
 
-    if (kvr_line_get(line, KVR_NAME_ADD_GENERATION_PROMPT).type != KVR_ABSENT)
+    if (!kvr_value_missing(kvr_line_get(line, KVR_NAME_ADD_GENERATION_PROMPT)))
         api = has_api_parts(kvr_line_get(line, KVR_NAME_MESSAGES));
     else
         api = !kvr_value_missing(kvr_line_get(line, KVR_NAME_MODEL)) ||
