@@ -181,6 +181,43 @@ END
 {"reasoning_effort":"high"}'
 }
 
+@test "kvr-serve: /v1/responses as the chat that an engine makes of it" {
+    mock a
+    printf '#!/bin/sh\ntee -a lines | kvr-route -w a\n' >see
+    chmod +x see
+    serve port -w "a=http://127.0.0.1:$a" --decision-timeout 60s -- ./see
+    send() {
+        curl -s -m 60 -o body --data-binary "$2" "http://127.0.0.1:$port/v1/$1"
+    }
+    send responses '{"instructions":"Be brief.","input":"Hi","reasoning":{"effort":"high"}}'
+    send responses '{"input":[{"role":"user","content":[{"type":"input_text","text":"Weather?"}]},
+      {"type":"reasoning","summary":[{"type":"summary_text","text":"Ask."}]},
+      {"type":"message","role":"assistant","content":[{"type":"output_text","text":"Let me see."}]},
+      {"type":"function_call","call_id":"c","name":"weather","arguments":"{}"},
+      {"type":"function_call","call_id":"d","name":"time","arguments":"{}"},
+      {"type":"function_call_output","call_id":"c","output":"21 C"},{"type":"item_reference","id":"x"},{"type":"function_call","name":5,"arguments":"{}"},
+      {"type":"function_call","name":"f","arguments":"{\"a\":1}"}],
+      "tools":[{"type":"function","name":"weather","parameters":{}},{"type":"web_search"}]}'
+    send responses '{"input":[5,"x"],"instructions":5,"tools":5}'
+    send responses '{"input":[1,2,3]}'
+    # deeper by one than a line may be
+    deep=$(printf '[%.0s' $(seq 997))$(printf ']%.0s' $(seq 997))
+    send responses '{"input":"deep","tools":[{"type":"function","x":'"$deep"'}]}'
+    send completions '{"prompt":["one"]}'
+    send completions '{"prompt":[[1,2]]}'
+    send completions '{"prompt":["one","two"]}'
+    wait_for "[ \$(jq -c 'select(.id and (.event | not))' lines | wc -l) = 8 ]"
+    run jq -c 'select(.id and (.event | not)) | del(.id, .timestamp)' lines
+    assert_output '{"messages":[{"role":"system","content":"Be brief."},{"role":"user","content":"Hi"}],"reasoning_effort":"high"}
+{"messages":[{"role":"user","content":[{"type":"input_text","text":"Weather?"}]},{"role":"assistant","reasoning":"Ask.","content":[{"type":"output_text","text":"Let me see."}],"tool_calls":[{"id":"c","type":"function","function":{"name":"weather","arguments":"{}"}},{"id":"d","type":"function","function":{"name":"time","arguments":"{}"}}]},{"role":"tool","content":"21 C","tool_call_id":"c"},{"role":"assistant","tool_calls":[{"type":"function","function":{"name":"f","arguments":"{\"a\":1}"}}]}],"tools":[{"type":"function","function":{"name":"weather","parameters":{}}}]}
+{}
+{"token_ids":[1,2,3]}
+{"messages":[{"role":"user","content":"deep"}]}
+{"prompt":"one"}
+{"token_ids":[1,2]}
+{}'
+}
+
 @test "vLLM's own ids with a LoRA: its name and its path as the server has them" {
     need_shared events
     for run in sha256_cbor-int sha256-int; do

@@ -185,6 +185,10 @@ enum request_kind request_kind(const struct kvr_http_head *head);
 enum kvr_status request_write(struct call *call, enum request_kind kind, struct kvr_error *error);
 enum kvr_status request_gunzip(struct call *call, struct kvr_error *error);
 
+/* serve_responses.c: instructions, input, tools and effort of /v1/responses as members of a chat;
+ * nothing where there are none. */
+void responses_write(const struct kvr_line *body, struct kvr_buffer *out);
+
 /* serve_admin.c: what is asked of the front end itself. True when it was. */
 bool admin_answer(struct call *call);
 bool admin_allows(const struct call *call);

@@ -91,8 +91,15 @@ static void write_messages(struct kvr_value value, struct kvr_buffer *out)
         copy(",\"messages\":", value, out);
 }
 
+/* Of several prompts none is the request's; a list of one is that one. */
 static void write_prompt(struct kvr_value value, struct kvr_buffer *out)
 {
+    struct kvr_cursor cursor = kvr_value_open(value);
+    struct kvr_value first, second;
+
+    if (value.type == KVR_ARRAY && kvr_next_element(&cursor, &first) && first.type >= KVR_STRING &&
+        !kvr_next_element(&cursor, &second))
+        value = first;
     if (value.type == KVR_STRING)
         copy(",\"prompt\":", value, out);
     else if (is_tokens(value))
@@ -149,12 +156,10 @@ static void write_content(
         write_prompt(kvr_line_get(body, KVR_NAME_PROMPT), out);
         break;
     case REQUEST_RESPONSE:
-        if (is_tokens(input) || input.type == KVR_STRING)
+        if (is_tokens(input))
             write_prompt(input, out);
         else
-            write_messages(input, out);
-        copy_typed(",\"reasoning_effort\":",
-            kvr_value_get(kvr_line_find(body, "reasoning"), "effort"), KVR_STRING, out);
+            responses_write(body, out);
         break;
     case REQUEST_EMBEDDING:
         write_prompt(input, out);
