@@ -124,12 +124,12 @@ static void end_token(struct decoding *d)
 /* Bytes gathered from byte tokens: a token if they are UTF-8, else U+FFFD for each. */
 static void flush_bytes(struct decoding *d)
 {
-    const uint8_t *p = (const uint8_t *)d->bytes.data, *end = p + d->bytes.length;
     bool valid = true;
     unsigned size;
 
     if (!d->bytes.length)
         return;
+    const uint8_t *p = (const uint8_t *)d->bytes.data, *end = p + d->bytes.length;
     for (; p < end && valid; p += size)
         valid = kvr_utf8_decode(p, end, &size) != 0xfffd || size > 1;
     if (valid) {
