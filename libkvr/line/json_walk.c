@@ -35,19 +35,11 @@ struct kvr_json_walk kvr_json_walk_into(const struct kvr_json_walk *walk)
 
 const uint32_t *kvr_json_walk_over(const char *text, const uint32_t *at)
 {
-    size_t depth = 0;
+    static const int8_t deeper[256] = {['['] = 1, ['{'] = 1, [']'] = -1, ['}'] = -1};
+    int depth = 0; /* at most KVR_JSON_DEPTH */
 
-    for (;; at++) {
-        switch (text[*at]) {
-        case '[':
-        case '{':
-            depth++;
-            break;
-        case ']':
-        case '}':
-            if (!--depth)
-                return at + 1;
-            break;
-        }
-    }
+    do
+        depth += deeper[(unsigned char)text[*at++]];
+    while (depth);
+    return at;
 }
