@@ -51,9 +51,9 @@ static const struct kvr_option options[] = {
     {0, "no-added", KVR_OPTION_FLAG, AT(no_added), NULL,
         "text of the vocabulary's other added tokens is plain text in prompts as well", NULL, NULL},
     {0, "bos", KVR_OPTION_TEXT, AT(bos), "WHEN",
-        "whether prompts get the tokens that the model adds at their start (rendered messages have "
-        "their own)",
-        "auto", "auto|no"},
+        "whether prompts get the tokens that the model adds to them (rendered messages have their "
+        "own): 'auto' as its post-processor says, 'config' also as add_bos_token does, 'no'",
+        "auto", "auto|config|no"},
     {'j', "threads", KVR_OPTION_COUNT, AT(threads), "N", "threads; lines keep their order", "1",
         NULL},
     {0, "no-cache", KVR_OPTION_FLAG, AT(no_cache), NULL,
@@ -168,6 +168,7 @@ static enum kvr_status read_options(
         .special = settings->special,
         .no_added = settings->no_added,
         .no_bos = settings->bos[0] == 'n',
+        .config_bos = settings->bos[0] == 'c',
     };
     if (!annotate->style_auto && !kvr_chat_style_find(settings->style, &annotate->chat_style))
         return kvr_error_set(error, KVR_BAD_USAGE, "--style: no style '%s'", settings->style);

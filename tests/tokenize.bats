@@ -215,7 +215,7 @@ shared_vocabularies() {
     assert_equal "$(timeout 20 kvr-tokenize -t m/tokenizer.json --style plain --render --count <<<'{"messages":[]}' | jq -r .prompt)" file
 }
 
-@test "add_bos_token puts one token before a prompt, whatever the prompt starts with" {
+@test "--bos config: add_bos_token puts one token before a prompt, whatever the prompt starts with" {
     mkdir plain template
     added='"added_tokens":[{"id":1,"content":"<s>","special":true}]'
     model='"model":{"type":"BPE","vocab":{"a":0,"<s>":1},"merges":[]}'
@@ -227,11 +227,14 @@ shared_vocabularies() {
         ids() {
             kvr-tokenize -t $folder --ids --count "$@" | jq -c .token_ids
         }
-        assert_equal "$(ids <<<'{"prompt":"a"}')" '[1,0]'
-        assert_equal "$(ids --special <<<'{"prompt":"<s>a"}')" '[1,1,0]'
+        assert_equal "$(ids --bos config <<<'{"prompt":"a"}')" '[1,0]'
+        assert_equal "$(ids --bos config --special <<<'{"prompt":"<s>a"}')" '[1,1,0]'
         assert_equal "$(ids --special --bos no <<<'{"prompt":"<s>a"}')" '[1,0]'
-        assert_equal "$(ids <<<'{"prompt":""}')" '[1]'
+        assert_equal "$(ids --bos config <<<'{"prompt":""}')" '[1]'
     done
+    # only the post-processor counts else, as in transformers 5
+    assert_equal "$(kvr-tokenize -t plain --ids --count <<<'{"prompt":"a"}' | jq -c .token_ids)" '[0]'
+    assert_equal "$(kvr-tokenize -t template --ids --count <<<'{"prompt":"a"}' | jq -c .token_ids)" '[1,0]'
 }
 
 @test "messages as servers have them before the template" {

@@ -317,6 +317,17 @@ END
     assert_output --partial '"input_length":0'
 }
 
+@test "golden texts with what the model adds, by the files beside each other" {
+    need_shared golden
+    need_shared tokenizers
+    for name in qwen3 deepseek_v3 mistral_v0_1; do
+        zcat "$SHARED/golden/$name.jsonl.gz" | jq -c 'select(.ids_bos) | {prompt: .text, expected: .ids_bos}' >lines
+        run kvr-tokenize -q -t "$SHARED/tokenizers/$name.tokenizer.json.gz" --special --ids --count lines
+        assert_success
+        assert_equal "$(jq -c '.token_ids == .expected' <<<"$output" | sort | uniq -c | sed 's/^ *//')" '12 true'
+    done
+}
+
 @test "golden texts without any added token: --no-added" {
     need_shared golden
     need_shared tokenizers

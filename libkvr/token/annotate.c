@@ -125,7 +125,7 @@ static enum kvr_status encode_text(struct kvr_annotator *a, const struct kvr_cha
 {
     if (!as_model)
         return kvr_encode(encoder, text.text, text.length, flags, &a->ids, error);
-    if (model->bos_id != KVR_NO_TOKEN)
+    if (a->options.config_bos && model->bos_id != KVR_NO_TOKEN)
         kvr_ids_push(&a->ids, model->bos_id);
     return kvr_encode(encoder, text.text, text.length, flags | KVR_ENCODE_MODEL, &a->ids, error);
 }

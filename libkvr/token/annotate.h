@@ -33,6 +33,7 @@ struct kvr_annotate_options {
     bool special;                   /* special-token text in prompts is special tokens */
     bool no_added;                  /* no added token at all is found in prompts */
     bool no_bos;                    /* do not add what the model adds to a prompt */
+    bool config_bos;                /* add what add_bos_token of the configuration asks for, too */
 };
 
 struct kvr_annotator;
