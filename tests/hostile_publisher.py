@@ -44,11 +44,12 @@ def attack(kind):
 
 kind, wanted = sys.argv[1], int(sys.argv[2])
 server = socket.create_server(("127.0.0.1", 0))
-server.settimeout(30)
+server.settimeout(60)
 print(server.getsockname()[1], flush=True)
-for _ in range(wanted):
+attacked = 0
+for _ in range(10 * wanted):
     peer, _ = server.accept()
-    peer.settimeout(30)
+    peer.settimeout(60)
     sent = 0
     try:
         greet(peer)
@@ -57,7 +58,10 @@ for _ in range(wanted):
             sent += len(data)
             if sent > 1 << 30:
                 sys.exit("it takes a gigabyte")
-    except (BrokenPipeError, ConnectionResetError, ConnectionAbortedError):
+    except OSError:
         pass
     peer.close()
-print("done", flush=True)
+    attacked += sent > 0  # a busy machine may close one before that; it comes again
+    if attacked == wanted:
+        break
+print("done" if attacked == wanted else "never let in", flush=True)

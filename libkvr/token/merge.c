@@ -55,7 +55,7 @@ static void consider(struct merging *m, uint32_t at)
     if (m->queue)
         kvr_merge_queue_push(m->queue, order, at);
     else
-        kvr_heap_push(m->heap, &m->candidates,
+        kvr_candidate_push(m->heap, &m->candidates,
             (struct kvr_candidate){order, at, nodes[at].id, nodes[next].id});
 }
 
@@ -70,7 +70,7 @@ static bool next_merge(struct merging *m, uint32_t *at, uint32_t *merged)
             if (!kvr_merge_queue_pop(m->queue, &order, at))
                 return false;
         } else if (m->candidates) {
-            struct kvr_candidate best = kvr_heap_pop(m->heap, &m->candidates);
+            struct kvr_candidate best = kvr_candidate_pop(m->heap, &m->candidates);
             *at = best.at;
             order = best.order;
         } else {

@@ -12,23 +12,23 @@ struct kvr_candidate {
     uint32_t left, right;
 };
 
-static inline bool kvr_goes_before(struct kvr_candidate a, struct kvr_candidate b)
+static inline bool kvr_candidate_before(struct kvr_candidate a, struct kvr_candidate b)
 {
     return a.order != b.order ? a.order < b.order : a.at < b.at;
 }
 
 /* The caller has seen to the room. */
-static inline void kvr_heap_push(
+static inline void kvr_candidate_push(
     struct kvr_candidate *heap, size_t *count, struct kvr_candidate item)
 {
     size_t i = (*count)++;
 
-    for (; i && kvr_goes_before(item, heap[(i - 1) / 2]); i = (i - 1) / 2)
+    for (; i && kvr_candidate_before(item, heap[(i - 1) / 2]); i = (i - 1) / 2)
         heap[i] = heap[(i - 1) / 2];
     heap[i] = item;
 }
 
-static inline struct kvr_candidate kvr_heap_pop(struct kvr_candidate *heap, size_t *count)
+static inline struct kvr_candidate kvr_candidate_pop(struct kvr_candidate *heap, size_t *count)
 {
     struct kvr_candidate top = heap[0], item = heap[--*count];
     size_t i = 0;
@@ -37,9 +37,9 @@ static inline struct kvr_candidate kvr_heap_pop(struct kvr_candidate *heap, size
         size_t child = 2 * i + 1;
         if (child >= *count)
             break;
-        if (child + 1 < *count && kvr_goes_before(heap[child + 1], heap[child]))
+        if (child + 1 < *count && kvr_candidate_before(heap[child + 1], heap[child]))
             child++;
-        if (!kvr_goes_before(heap[child], item))
+        if (!kvr_candidate_before(heap[child], item))
             break;
         heap[i] = heap[child];
         i = child;

@@ -66,7 +66,7 @@ static void consider(struct runs *r, uint32_t at, bool own)
         r->failed = true;
         return;
     }
-    kvr_heap_push(r->scratch->heap, &r->candidates,
+    kvr_candidate_push(r->scratch->heap, &r->candidates,
         (struct kvr_candidate){r->v->records[merged].order, at, left, right});
 }
 
@@ -188,7 +188,7 @@ bool kvr_bpe_merge_runs(const struct kvr_vocabulary *v, struct kvr_bpe_scratch *
         consider(&r, at, false);
     }
     while (r.candidates && !r.failed) {
-        struct kvr_candidate best = kvr_heap_pop(scratch->heap, &r.candidates);
+        struct kvr_candidate best = kvr_candidate_pop(scratch->heap, &r.candidates);
         const struct node *node = &r.nodes[best.at];
         bool own = best.left == best.right;
         if (!node->count || node->id != best.left)
