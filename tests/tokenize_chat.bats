@@ -166,7 +166,7 @@ END
         curl -s -m 60 -o body --data-binary "$2" "http://127.0.0.1:$port/v1/$1"
     }
     send chat/completions '{"messages":[{"role":"user","content":"x"}],"reasoning_effort":"low","documents":[{"title":"A"}],"add_special_tokens":true,"truncate_prompt_tokens":9,"cache_salt":"s","add_generation_prompt":true}'
-    send chat/completions '{"messages":[{"role":"user","content":"x"}],"reasoning_effort":5,"documents":"x","add_special_tokens":"x","truncate_prompt_tokens":-1,"add_generation_prompt":"x","continue_final_message":1}'
+    send chat/completions '{"messages":[{"role":"user","content":"x"}],"reasoning_effort":5,"documents":["x"],"tools":[5],"add_special_tokens":"x","truncate_prompt_tokens":-1,"add_generation_prompt":"x","continue_final_message":1}'
     send chat/completions '{"messages":[{"role":"user","content":"x"}],"add_generation_prompt":false,"continue_final_message":true}'
     send chat/completions '{"messages":[{"role":"user","content":"x"}],"add_generation_prompt":false}'
     send completions '{"prompt":"x","add_special_tokens":false}'

@@ -85,10 +85,10 @@ static bool are_objects(struct kvr_value value)
     return value.type == KVR_ARRAY;
 }
 
-static void write_messages(struct kvr_value value, struct kvr_buffer *out)
+static void copy_objects(const char *name, struct kvr_value value, struct kvr_buffer *out)
 {
     if (are_objects(value))
-        copy(",\"messages\":", value, out);
+        copy(name, value, out);
 }
 
 /* Of several prompts none is the request's; a list of one is that one. */
@@ -143,11 +143,11 @@ static void write_content(
     write_token_options(body, out);
     switch (kind) {
     case REQUEST_CHAT:
-        write_messages(kvr_line_get(body, KVR_NAME_MESSAGES), out);
-        copy_typed(",\"tools\":", kvr_line_get(body, KVR_NAME_TOOLS), KVR_ARRAY, out);
+        copy_objects(",\"messages\":", kvr_line_get(body, KVR_NAME_MESSAGES), out);
+        copy_objects(",\"tools\":", kvr_line_get(body, KVR_NAME_TOOLS), out);
+        copy_objects(",\"documents\":", kvr_line_get(body, KVR_NAME_DOCUMENTS), out);
         copy_typed(",\"chat_template_kwargs\":", kvr_line_get(body, KVR_NAME_CHAT_TEMPLATE_KWARGS),
             KVR_OBJECT, out);
-        copy_typed(",\"documents\":", kvr_line_get(body, KVR_NAME_DOCUMENTS), KVR_ARRAY, out);
         copy_typed(",\"reasoning_effort\":", kvr_line_get(body, KVR_NAME_REASONING_EFFORT),
             KVR_STRING, out);
         write_ends(body, out);
