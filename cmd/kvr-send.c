@@ -163,10 +163,11 @@ static enum kvr_status begin_synthesis(struct send *send, struct kvr_error *erro
     struct kvr_models_options options = {
         .tokenizer = send->settings.tokenizer, .cache_directory = kvr_directory_cache(&cache)};
     const struct kvr_chat_model *model;
+    bool own;
 
     enum kvr_status status = kvr_models_create(&send->models, &options, error);
     if (status == KVR_OK)
-        status = kvr_models_get(send->models, (struct kvr_text){0}, &model, error);
+        status = kvr_models_get(send->models, (struct kvr_text){0}, &model, &own, error);
     if (status == KVR_OK)
         status = kvr_synthesizer_create(
             &send->synthesizer, model->tokenizer, send->settings.seed, error);

@@ -167,6 +167,7 @@ static enum kvr_status read_options(
         .render = settings->render,
         .special = settings->special,
         .no_added = settings->no_added,
+        .default_is_guess = settings->by_model && settings->tokenizer == options[0].initial,
         .no_bos = settings->bos[0] == 'n',
         .config_bos = settings->bos[0] == 'c',
     };
@@ -321,16 +322,27 @@ static void warn(struct tool *tool, const struct pool *pool)
         struct kvr_annotate_counts counts = kvr_annotator_counts(pool->workers[i].annotator);
         all.tokenized += counts.tokenized;
         all.approximate += counts.approximate;
+        all.guessed += counts.guessed;
         all.without_text += counts.without_text;
     }
     if (!all.tokenized && all.without_text)
         tool_warn(tool, "no line has a prompt, messages or token_ids: nothing was tokenized (--map "
                         "makes them of other members)");
+    if (all.guessed)
+        tool_warn(tool,
+            "%" PRIu64 " of %" PRIu64 " lines name a model that has no vocabulary here, and have "
+            "the tokens of " KVR_DEFAULT_TOKENIZER " (-v names the models; -t says what they have)",
+            all.guessed, all.tokenized);
     if (all.approximate)
         tool_warn(tool,
             "messages of %" PRIu64 " of %" PRIu64 " lines were joined plainly: there is no chat "
             "template beside the vocabulary (--template)",
             all.approximate, all.tokenized);
+}
+
+static void tell(void *context, const char *text)
+{
+    tool_detail(context, "%s", text);
 }
 
 static void release_pool(struct pool *pool)
@@ -404,7 +416,9 @@ int main(int argc, char **argv)
         struct kvr_models_options options = {.tokenizer = settings.tokenizer,
             .template_file = settings.template_file,
             .by_model = settings.by_model,
-            .cache_directory = settings.no_cache ? NULL : kvr_directory_cache(&cache)};
+            .cache_directory = settings.no_cache ? NULL : kvr_directory_cache(&cache),
+            .tell = tell,
+            .context = &tool};
         status = kvr_models_create(&models, &options, &error);
     }
     if (!status)

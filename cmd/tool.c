@@ -376,6 +376,8 @@ static void count_bad_line(
 {
     tool->bad_lines++;
     keep_status(tool, kvr_status_exit(KVR_BAD_INPUT));
+    if (error->status >= KVR_IO) /* the line's fault or not: something that it needs is not there */
+        keep_status(tool, kvr_status_exit(error->status));
     if (!tool->settings.quiet)
         say_error(tool, "%s:%" PRIu64 ": %s", source->file, source->number, error->text);
     if (tool->settings.keep_bad && source->text) {

@@ -167,6 +167,26 @@ run_blocks() {
     [ -z "$list" ] || skip "$list"
 }
 
+@test "the values of options are in --help and in the manual, as the shell completes them" {
+    local program name count=0 missing= option values value
+    for program in "$BUILD"/bin/kvr-*; do
+        name=$(basename "$program")
+        "$program" --help >help
+        "$program" --help=scdoc | tr -d '\\' >page
+        while IFS=: read -r option values; do
+            awk -v o="--$option" 'index($0, o " ") && /^ *(-.,)? *--/ { on = 1; print; next } /^ *(-., )? *--/ || /^$/ { on = 0 } on' help >sentence
+            awk -v o="*--$option*" 'index($0, o) { on = 1 } /^$/ { on = 0 } on' page >entry
+            for value in $values; do
+                grep -qw -- "$value" sentence || missing+="$name --help: --$option $value"$'\n'
+                grep -qw -- "$value" entry || missing+="$name.1: --$option $value"$'\n'
+                count=$((count + 1))
+            done
+        done < <("$program" --help=bash | sed -nE "/^    (-.\\|)?--[a-z-]+\\)/{/--(help|policy|engine|admission|model|gpu|link|by-model)\\)/d;s/^    (-.\\|)?--([a-z-]+)\\).*compgen -W '([^']*)'.*/\\2:\\3/p}")
+    done
+    assert_equal "$missing" ""
+    [ "$count" -gt 150 ]
+}
+
 @test "every page that a manual page names is there" {
     missing=
     while IFS=: read -r page name; do

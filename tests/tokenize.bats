@@ -312,6 +312,109 @@ shared_vocabularies() {
     assert_equal "$(jq -c '.token_ids[0]' <<<"$output" | tr '\n' ' ')" '15496 9707 9707 15496 '
 }
 
+@test "the vocabularies of a map are loaded at the start, each once, and its mistakes are told there" {
+    local name='{"model":{"type":"BPE","vocab":{"a":0,"b":1,"ab":2},"merges":["a b"]}}'
+    mkdir one two
+    echo "$name" | tee one/tokenizer.json >two/tokenizer.json
+    echo '{{ messages[0].content }}' >one/chat_template.jinja
+    for i in $(seq 300); do
+        echo '{"model":"m'"$i"'","tokenizer":"one"}'
+    done >map
+    echo '{"model":"lora","tokenizer":"two/tokenizer.json"}' >>map
+    run --separate-stderr kvr-tokenize -v -j 2 --ids --count --by-model map <<<'{"model":"m1","prompt":"ab"}
+{"model":"m300","messages":[{"role":"user","content":"ab"}]}
+{"model":"lora","messages":[{"role":"user","content":"ab"}]}'
+    assert_success
+    assert_equal "$(jq -c '[.token_ids[0], .approximate]' <<<"$output" | tr '\n' ' ')" '[2,null] [2,null] [2,true] '
+    assert_equal "$(grep -c "vocabulary 'one/tokenizer.json': 3 ids, .*; chat template 'one/chat_template.jinja'" <<<"$stderr")" 1
+    assert_equal "$(grep -c "vocabulary 'two/tokenizer.json': 3 ids, .*; no chat template" <<<"$stderr")" 1
+    while IFS='|' read -r line message; do
+        printf '%s\n' '{"model":"m","tokenizer":"one"}' '' "$line" >map
+        run kvr-tokenize --by-model map <<<'{"prompt":"a"}'
+        assert_failure 3
+        assert_output "kvr-tokenize: map:3: $message"
+    done <<'END'
+{"model":"x","tokenizer":"nope"}|no vocabulary 'nope'; --list shows those that there are
+{"model":"m","tokenizer":"one"}|its model is that of line 1, too
+{"model":"x","tokenizer":"one","template":"no.jinja"}|'no.jinja': No such file or directory
+{"model":"x","tokenizer":"one","template":1}|a line needs the texts model and tokenizer, and may have the text template
+{"model":"x"}|a line needs the texts model and tokenizer, and may have the text template
+END
+}
+
+@test "files of one text are one vocabulary, but where name or configuration tell more" {
+    mkdir -p rank other named
+    zcat "$REPO/data/cl100k_base.tiktoken.gz" | tee named/x.tiktoken rank/tokenizer.tiktoken >other/tokenizer.tiktoken
+    for tokenizer in cl100k_base rank other named/x.tiktoken; do
+        echo '{"model":"'"$tokenizer"'","tokenizer":"'"$tokenizer"'"}'
+    done >map
+    shared() {
+        kvr-tokenize -v --count --by-model map <<<'{"prompt":"x"}' 2>&1 >/dev/null | grep -c "the same as 'rank/tokenizer.tiktoken'" || true
+    }
+    assert_equal "$(shared)" 1
+    echo '{"added_tokens_decoder":{"100257":{"content":"<|end|>","special":true}}}' >other/tokenizer_config.json
+    assert_equal "$(shared)" 0
+    cp other/tokenizer_config.json rank/
+    assert_equal "$(shared)" 1
+    run kvr-tokenize --special --ids --count --by-model map <<<'{"model":"other","prompt":"<|end|>"}
+{"model":"cl100k_base","prompt":"<|end|>"}'
+    assert_line --partial '"token_ids":[100257]'
+    refute_line --partial '"model":"cl100k_base","prompt":"<|end|>","token_ids":[100257]'
+}
+
+@test "a model's name is looked up in the vocabulary directories and nowhere else" {
+    local name='{"model":{"type":"BPE","vocab":{"a":0,"b":1,"ab":2},"merges":["a b"]}}'
+    mkdir -p in/deep outside in/.hidden
+    export KVR_TOKENIZERS=$PWD/in
+    echo "$name" | tee outside/tokenizer.json in/.hidden/tokenizer.json tokenizer.json >in/deep/tokenizer.json
+    ids() {
+        kvr-tokenize -q --ids --count --by-model auto <<<'{"model":"'"$1"'","prompt":"ab"}' | jq -c .token_ids
+    }
+    assert_equal "$(ids deep)" '[2]'
+    assert_equal "$(ids org/deep)" '[2]'
+    for model in ../outside "$PWD/outside" outside deep/../../outside .hidden in/deep/ ./deep/ bytes chars \
+        'deep\u0000' tokenizer.json ./tokenizer.json; do
+        assert_equal "$model $(ids "$model")" "$model [370]"
+    done
+}
+
+@test "models without a vocabulary are told, unless -t says what they have" {
+    run --separate-stderr kvr-tokenize --count --by-model auto <<<'{"model":"gone","prompt":"x"}
+{"prompt":"x"}
+{"model":"gone","token_ids":[1]}'
+    assert_success
+    assert_output '{"model":"gone","prompt":"x","input_length":1,"approximate":true}
+{"prompt":"x","input_length":1}
+{"model":"gone","token_ids":[1],"input_length":1}'
+    assert_equal "$stderr" 'kvr-tokenize: 1 of 3 lines name a model that has no vocabulary here, and have the tokens of cl100k_base (-v names the models; -t says what they have)'
+    run --separate-stderr kvr-tokenize -v --count --by-model auto -t bytes <<<'{"model":"gone","prompt":"x"}'
+    assert_output '{"model":"gone","prompt":"x","input_length":1}'
+    assert_line --index 0 --partial gone
+    [[ $stderr == *"kvr-tokenize: vocabulary 'bytes': 256 ids, read without a cache; no chat template"* ]]
+    [[ $stderr == *"kvr-tokenize: model 'gone' has no vocabulary of its own"* ]]
+}
+
+@test "-v says whether the cache served; a damaged vocabulary of a model is 3" {
+    run kvr-tokenize -v --count <<<'{"prompt":"x"}'
+    assert_line --regexp "vocabulary '.*cl100k_base.tiktoken.gz': 100277 ids, compiled and kept in the cache; no chat template"
+    run kvr-tokenize -v --count <<<'{"prompt":"x"}'
+    assert_line --partial "100277 ids, read from the cache;"
+    run kvr-tokenize -v --no-cache --count <<<'{"prompt":"x"}'
+    assert_line --partial "100277 ids, read without a cache;"
+    echo >file
+    XDG_CACHE_HOME=$PWD/file run kvr-tokenize -v --count <<<'{"prompt":"x"}'
+    assert_success
+    assert_line --partial "100277 ids, compiled; the cache cannot be written;"
+    mkdir in
+    echo '{"model":' >in/m.tokenizer.json
+    KVR_TOKENIZERS=in run --separate-stderr kvr-tokenize --count --by-model auto <<<'{"model":"m","prompt":"x"}
+{"prompt":"x"}'
+    assert_failure 3
+    assert_output '{"prompt":"x","input_length":1}'
+    assert_line --index 0 --partial prompt
+    [[ $stderr == "kvr-tokenize: stdin:1: vocabulary 'in/m.tokenizer.json': "* ]]
+}
+
 @test "engine chains" {
     run kvr-tokenize --chain vllm-sha256_cbor --seed 0 -b 16 <<<'{"token_ids":[38275,143194,106813,136167,104282,145854,79438,65484,111176,29916,18400,15361,13438,132973,70327,147795]}'
     assert_success

@@ -28,6 +28,47 @@ static void wrap(struct kvr_buffer *out, const char *text, int indent, int colum
     kvr_buffer_append_byte(out, '\n');
 }
 
+static bool is_word(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
+           c == '_';
+}
+
+/* Whether a text has a word, and not only as a part of another. */
+static bool has_word(const char *text, const char *word, size_t length)
+{
+    for (const char *at = text; *at; at++)
+        if (strncmp(at, word, length) == 0 && !is_word(at[length]) &&
+            (at == text || !is_word(at[-1])))
+            return true;
+    return false;
+}
+
+/* The sentence of an option and, where it takes nothing but fixed values and the sentence does not
+ * name them all, these: "...: a, b or c". */
+static void sentence(struct kvr_buffer *out, const struct kvr_option *option)
+{
+    const char *values = option->values;
+    bool all_named = true;
+
+    kvr_buffer_append_text(out, option->help);
+    if (!values || *values == '<' || strchr(values, '*'))
+        return;
+    for (const char *at = values; *at; at += strcspn(at, "|"), at += *at == '|')
+        all_named &= has_word(option->help, at, strcspn(at, "|"));
+    if (all_named)
+        return;
+    kvr_buffer_append_text(out, ": ");
+    for (const char *at = values; *at;) {
+        size_t length = strcspn(at, "|");
+        kvr_buffer_append(out, at, length);
+        at += length;
+        if (*at++ != '|')
+            break;
+        kvr_buffer_append_text(out, strchr(at, '|') ? ", " : " or ");
+    }
+}
+
 static void help_option(struct kvr_buffer *out, const struct kvr_option *option)
 {
     size_t start = out->length;
@@ -45,11 +86,11 @@ static void help_option(struct kvr_buffer *out, const struct kvr_option *option)
     else
         kvr_buffer_append_format(out, "%*s", HELP_INDENT - column, "");
     struct kvr_buffer text = {0};
-    kvr_buffer_append_text(&text, option->help);
+    sentence(&text, option);
     if (option->initial)
         kvr_buffer_append_format(&text, " [%s]", option->initial);
-    const char *sentence = kvr_buffer_text(&text);
-    wrap(out, sentence ? sentence : option->help, HELP_INDENT, HELP_INDENT);
+    const char *whole = kvr_buffer_text(&text);
+    wrap(out, whole ? whole : option->help, HELP_INDENT, HELP_INDENT);
     kvr_buffer_release(&text);
 }
 
@@ -120,7 +161,11 @@ static void manual(const struct kvr_option_group *groups, struct kvr_buffer *out
                 kvr_buffer_append_byte(out, '_');
             }
             kvr_buffer_append_text(out, "\n\t");
-            scdoc_text(out, option->help);
+            struct kvr_buffer text = {0};
+            sentence(&text, option);
+            const char *whole = kvr_buffer_text(&text);
+            scdoc_text(out, whole ? whole : option->help);
+            kvr_buffer_release(&text);
             kvr_buffer_append_text(out, ".");
             if (option->initial) {
                 kvr_buffer_append_text(out, " Default: ");

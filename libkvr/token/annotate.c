@@ -11,10 +11,10 @@
 static const char no_list[] = "token_ids is no list of token ids";
 static const char no_prompt[] = "prompt is neither a text nor a list of token ids";
 
-#define ENCODER_LIMIT 16 /* models with an encoder of their own at a time */
+#define ENCODER_LIMIT 16 /* vocabularies with an encoder of their own at a time */
 
 struct encoder_slot {
-    const struct kvr_chat_model *model;
+    const struct kvr_tokenizer *tokenizer;
     struct kvr_encoder *encoder;
     uint64_t used; /* when last */
 };
@@ -27,6 +27,7 @@ struct kvr_annotator {
     struct encoder_slot encoders[ENCODER_LIMIT];
     uint64_t clock;
     struct kvr_annotate_counts counts;
+    bool guessed; /* the line's model is not known, and the default was not asked for */
     struct kvr_ids ids;
     struct kvr_chain_state chain;
     struct kvr_buffer text, scratch[4];
@@ -70,8 +71,8 @@ void kvr_annotator_destroy(struct kvr_annotator *a)
     free(a);
 }
 
-/* The encoder of a model; the one not used for longest makes room. */
-static enum kvr_status encoder_of(struct kvr_annotator *a, const struct kvr_chat_model *model,
+/* The encoder of a vocabulary; the one not used for longest makes room. */
+static enum kvr_status encoder_of(struct kvr_annotator *a, const struct kvr_tokenizer *tokenizer,
     struct kvr_encoder **encoder, struct kvr_error *error)
 {
     struct encoder_slot *oldest = &a->encoders[0];
@@ -79,7 +80,7 @@ static enum kvr_status encoder_of(struct kvr_annotator *a, const struct kvr_chat
     a->clock++;
     for (int i = 0; i < ENCODER_LIMIT; i++) {
         struct encoder_slot *slot = &a->encoders[i];
-        if (slot->model == model) {
+        if (slot->tokenizer == tokenizer) {
             slot->used = a->clock;
             *encoder = slot->encoder;
             return KVR_OK;
@@ -89,9 +90,9 @@ static enum kvr_status encoder_of(struct kvr_annotator *a, const struct kvr_chat
     }
     kvr_encoder_release(oldest->encoder);
     *oldest = (struct encoder_slot){0};
-    enum kvr_status status = kvr_encoder_new(encoder, model->tokenizer, error);
+    enum kvr_status status = kvr_encoder_new(encoder, tokenizer, error);
     if (!status)
-        *oldest = (struct encoder_slot){model, *encoder, a->clock};
+        *oldest = (struct encoder_slot){tokenizer, *encoder, a->clock};
     return status;
 }
 
@@ -215,7 +216,7 @@ static enum kvr_status read_content(struct kvr_annotator *a, const struct kvr_ch
         return KVR_OK;
     if (content == IDS_OF_LINE || content == IDS_OF_PROMPT)
         return read_ids(a, value, content == IDS_OF_LINE ? no_list : no_prompt, error);
-    enum kvr_status status = encoder_of(a, model, &encoder, error);
+    enum kvr_status status = encoder_of(a, model->tokenizer, &encoder, error);
     if (status)
         return status;
     if (content == TEXT) {
@@ -406,7 +407,7 @@ static enum kvr_status write_line(struct kvr_annotator *a, const struct kvr_line
         kvr_line_add(out, "block_size");
         kvr_buffer_append_u64(out, block_size);
     }
-    if (content == MESSAGES && a->chat.approximate) {
+    if (a->guessed || (content == MESSAGES && a->chat.approximate)) {
         kvr_line_add(out, "approximate");
         kvr_buffer_append_text(out, "true");
     }
@@ -420,6 +421,7 @@ static void count_line(struct kvr_annotator *a, const struct kvr_line *line, enu
         a->counts.tokenized++;
     else if (kvr_value_missing(kvr_line_get(line, KVR_NAME_HASH_IDS)))
         a->counts.without_text++;
+    a->counts.guessed += a->guessed;
     if (content == MESSAGES && !a->options.decode)
         a->counts.approximate += a->chat.approximate;
 }
@@ -431,6 +433,7 @@ enum kvr_status kvr_annotate(struct kvr_annotator *a, const struct kvr_line *lin
     size_t before = out->length;
     enum content content = NO_CONTENT;
     struct kvr_value value;
+    bool own = true;
 
     if (kvr_line_is_event(line)) {
         kvr_buffer_append(out, line->object.text, line->object.length);
@@ -439,6 +442,7 @@ enum kvr_status kvr_annotate(struct kvr_annotator *a, const struct kvr_line *lin
     a->ids.count = 0;
     a->ids.failed = false;
     a->media.count = 0;
+    a->guessed = false;
     kvr_buffer_clear(&a->text);
     enum kvr_status status = find_content(line, &content, &value, error);
     if (!status && content == NO_CONTENT) {
@@ -449,7 +453,9 @@ enum kvr_status kvr_annotate(struct kvr_annotator *a, const struct kvr_line *lin
             status = kvr_request_check_text(line, error);
         struct kvr_text name = text_member(kvr_line_get(line, KVR_NAME_MODEL), &a->scratch[0]);
         if (!status)
-            status = kvr_models_get(a->models, name, &model, error);
+            status = kvr_models_get(a->models, name, &model, &own, error);
+        a->guessed = !own && a->options.default_is_guess && content != IDS_OF_LINE &&
+                     content != IDS_OF_PROMPT;
         if (!status && a->options.decode)
             status = decode_line(a, model, line, content, value, out, error);
         else if (!status)

@@ -4,7 +4,8 @@
  * The content of a line is its token_ids, else its messages (rendered with the model's template),
  * else its prompt: a text, a list of token ids, or a list of one of these. Added, in this order:
  * `prompt` (render), `token_ids` (ids), `input_length`, `hash_ids`, `block_size`, and `approximate`
- * where messages were joined for want of a template. Where tokens are cut off, token_ids, or a
+ * where messages were joined for want of a template, or the default vocabulary stands for a model's
+ * unasked. Where tokens are cut off, token_ids, or a
  * prompt of ids, that the line had are cut too. Lines without content, and event lines, pass as
  * they are.
  */
@@ -32,6 +33,8 @@ struct kvr_annotate_options {
     bool render;                    /* add the rendered text as prompt */
     bool special;                   /* special-token text in prompts is special tokens */
     bool no_added;                  /* no added token at all is found in prompts */
+    bool default_is_guess;          /* nobody asked for the default vocabulary: what it does for
+                                       models that are not known is approximate */
     bool no_bos;                    /* do not add what the model adds to a prompt */
     bool config_bos;                /* add what add_bos_token of the configuration asks for, too */
 };
@@ -51,6 +54,7 @@ enum kvr_status kvr_annotate(struct kvr_annotator *annotator, const struct kvr_l
 struct kvr_annotate_counts {
     uint64_t tokenized;    /* that had something to tokenize */
     uint64_t approximate;  /* of these, messages joined for want of a template */
+    uint64_t guessed;      /* of a model that is not known, with the default's tokens */
     uint64_t without_text; /* that had neither that nor hash_ids */
 };
 

@@ -104,19 +104,17 @@ static bool search_in(const char *directory, void *context)
     return find_in(directory, search->name, search->path);
 }
 
-/* No way out of a directory: no empty, absolute or climbing names. */
+/* No way out of a directory, and one way to each file in it: no empty, absolute or climbing names,
+ * none with a part that is hidden or empty. */
 static bool is_safe(const char *name)
 {
-    if (*name == '/' || *name == '\0')
-        return false;
-    for (const char *part = name; part; part = strchr(part, '/')) {
-        part += *part == '/';
-        if (strncmp(part, "..", 2) == 0 && (part[2] == '/' || part[2] == '\0'))
+    for (const char *part = name;; part++) {
+        if (*part == '/' || *part == '\0' || *part == '.')
             return false;
-        if (*part == '\0')
-            return false;
+        part = strchrnul(part, '/');
+        if (!*part)
+            return true;
     }
-    return true;
 }
 
 /* Why a path, or what stands in this folder under that name, is no vocabulary; KVR_OK where the
@@ -142,7 +140,7 @@ enum kvr_status kvr_directory_find(
     struct search search = {name, path};
     char shown[200];
 
-    if (strcmp(name, "bytes") == 0 || strcmp(name, "chars") == 0) {
+    if (trusted && (strcmp(name, "bytes") == 0 || strcmp(name, "chars") == 0)) {
         set_path(path, NULL, name, "", "");
         return path->failed ? kvr_error_memory(error) : KVR_OK;
     }

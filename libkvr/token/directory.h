@@ -20,7 +20,8 @@
 
 /* Puts the path of vocabulary `name` into *path (terminated, cleared first). A name that exists as
  * a file is that file, unless `trusted` is false: a name that comes from data is only looked up,
- * and one with ".." or a leading "/" is not found. KVR_IO where there is none. */
+ * and one with a leading "/", or a part that is empty or begins with a ".", is not found. KVR_IO
+ * where there is none. */
 enum kvr_status kvr_directory_find(
     const char *name, bool trusted, struct kvr_buffer *path, struct kvr_error *error);
 

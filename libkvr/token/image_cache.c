@@ -99,7 +99,7 @@ static int write_all(int descriptor, const char *bytes, size_t length)
     return 0;
 }
 
-void kvr_image_cache_store(
+bool kvr_image_cache_store(
     const char *directory, const struct kvr_image_key *key, const void *image, size_t length)
 {
     struct kvr_image_header header;
@@ -116,10 +116,12 @@ void kvr_image_cache_store(
     snprintf(temporary, sizeof temporary, "%s.XXXXXX", name);
     int descriptor = mkostemp(temporary, O_CLOEXEC);
     if (descriptor < 0)
-        return;
+        return false;
     int failed = write_all(descriptor, (const char *)&header, sizeof header) ||
                  write_all(descriptor, (const char *)image + sizeof header, length - sizeof header);
     failed |= close(descriptor) != 0;
-    if (failed || rename(temporary, name) != 0)
+    failed = failed || rename(temporary, name) != 0;
+    if (failed)
         unlink(temporary);
+    return !failed;
 }

@@ -24,8 +24,8 @@ void kvr_image_key_of(struct kvr_image_key *key, const char *path, const struct 
 bool kvr_image_cache_read(const char *directory, const struct kvr_image_key *key,
     struct kvr_pages *pages, size_t *length);
 
-/* Stores a copy of the image; failing is not an error. Makes the directory if its parent exists. */
-void kvr_image_cache_store(
+/* Stores a copy of the image; false where that fails. Makes the directory if its parent exists. */
+bool kvr_image_cache_store(
     const char *directory, const struct kvr_image_key *key, const void *image, size_t length);
 
 #endif

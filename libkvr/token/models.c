@@ -1,26 +1,48 @@
 #include "token/models.h"
+
+#include "base/grow.h"
+#include "base/u64_map.h"
 #include "token/directory.h"
 #include "token/file.h"
+#include "token/shared_vocabulary.h"
 
 #include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
-#define MODEL_LIMIT 256
+/* Names that "auto" has met; more, and all are forgotten (the models stay): names come from
+ * clients, and there is no end to those that mean nothing. */
+enum { NAME_LIMIT = 4096 };
+
+/* A model and what makes it: two names of a map with the same two files are one model. */
+struct loaded {
+    char *path, *template; /* template NULL: what stands beside the vocabulary */
+    struct kvr_chat_model *model;
+};
 
 struct entry {
-    char *name;                 /* as lines say it; NULL: the default */
-    char *tokenizer, *template; /* from the map; NULL: not said */
-    bool loaded, looked_up;     /* looked_up: "auto" found nothing, or an alias of the default */
-    struct kvr_chat_model *model;
-    struct kvr_error failure; /* why loading failed, said for each of its lines */
+    char *name; /* as lines say it */
+    size_t length;
+    unsigned line;                      /* of the map */
+    const struct kvr_chat_model *model; /* NULL: none of its own */
+    struct kvr_error
+        *failure; /* why loading failed, said for each of its lines; NULL: it did not */
 };
 
 struct kvr_models {
     struct kvr_models_options options;
     pthread_mutex_t lock;
-    struct entry entries[MODEL_LIMIT];
-    size_t count;
+    const struct kvr_chat_model *common; /* of lines without a model of their own */
+    struct kvr_shared_vocabularies vocabularies;
+    struct loaded *loaded;
+    size_t loaded_count, loaded_capacity;
+    struct entry *entries;
+    size_t count, capacity;
+    struct kvr_u64_map
+        by_name; /* hash of a name (of that and so many more as are taken) -> entry */
 };
 
 static const char *const image_tokens[] = {"<|image_pad|>", "<|image|>", "<image>", "[IMG]",
@@ -30,8 +52,7 @@ static void release_model(struct kvr_chat_model *model)
 {
     if (!model)
         return;
-    kvr_tokenizer_release(model->tokenizer);
-    kvr_chat_free(model->chat);
+    kvr_chat_free(model->chat); /* the tokenizer is shared */
     free(model);
 }
 
@@ -106,65 +127,208 @@ static enum kvr_status load_chat(struct kvr_chat_model *model, const char *vocab
     return status;
 }
 
-static enum kvr_status load_model(struct kvr_chat_model **out, const char *name, bool trusted,
-    const char *template, const char *cache_directory, struct kvr_error *error)
+static void tell(const struct kvr_models *models, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+static void tell(const struct kvr_models *models, const char *format, ...)
+{
+    char text[1200];
+    va_list arguments;
+
+    if (!models->options.tell)
+        return;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    models->options.tell(models->options.context, text);
+}
+
+static void tell_loaded(const struct kvr_models *models, const struct kvr_chat_model *model,
+    const char *path, const char *as, const char *template)
+{
+    static const char *const uses[] = {
+        [KVR_CACHE_NONE] = "read without a cache",
+        [KVR_CACHE_READ] = "read from the cache",
+        [KVR_CACHE_KEPT] = "compiled and kept in the cache",
+        [KVR_CACHE_REFUSED] = "compiled; the cache cannot be written",
+    };
+    struct kvr_chat_files files;
+
+    if (!models->options.tell)
+        return;
+    kvr_chat_find_files(path, &files);
+    if (!template)
+        template = files.source[0] ? files.source : files.config;
+    bool shared = strcmp(path, as) != 0;
+    tell(models, "vocabulary '%.400s': %u ids, %s%.400s%s; %s%.400s%s", path,
+        kvr_tokenizer_size(model->tokenizer),
+        shared ? "the same as '" : uses[kvr_tokenizer_cache_use(model->tokenizer)],
+        shared ? as : "", shared ? "'" : "",
+        kvr_chat_has_template(model->chat) ? "chat template '" : "no chat template",
+        kvr_chat_has_template(model->chat) ? template : "",
+        kvr_chat_has_template(model->chat) ? "'" : "");
+}
+
+/* Loads a vocabulary file and its chat, template NULL: its own. */
+static enum kvr_status load_model(struct kvr_models *models, struct kvr_chat_model **out,
+    const char *path, const char *template, struct kvr_error *error)
 {
     struct kvr_chat_model *model = calloc(1, sizeof *model);
-    struct kvr_buffer path = {0};
     enum kvr_status status = model ? KVR_OK : kvr_error_memory(error);
+    const char *as;
 
     if (!status)
-        status = kvr_directory_find(name, trusted, &path, error);
-    if (!status)
-        status = kvr_tokenizer_load(&model->tokenizer, path.data, cache_directory, error);
-    if (status == KVR_BAD_INPUT && strstr(path.data, "tokenizer_config.json"))
+        status = kvr_shared_vocabulary_get(&models->vocabularies, path,
+            models->options.cache_directory, &model->tokenizer, &as, error);
+    if (status == KVR_BAD_INPUT && strstr(path, "tokenizer_config.json"))
         kvr_error_set(error, KVR_BAD_INPUT,
-            "'%s' is a configuration; the vocabulary is in the tokenizer.json beside it",
-            path.data);
+            "'%s' is a configuration; the vocabulary is in the tokenizer.json beside it", path);
     if (!status) {
         model->bos_id = KVR_NO_TOKEN;
         find_image_token(model);
-        status = load_chat(model, path.data, template, error);
+        status = load_chat(model, path, template, error);
     }
-    kvr_buffer_release(&path);
     if (status) {
         release_model(model);
         model = NULL;
+    } else {
+        tell_loaded(models, model, path, as, template);
     }
     *out = model;
     return status;
 }
 
-static char *copy_text(struct kvr_value value)
+/* The model of a file and a template, loaded if it is not yet. */
+static enum kvr_status share_model(struct kvr_models *models, const char *path,
+    const char *template, const struct kvr_chat_model **model, struct kvr_error *error)
 {
-    struct kvr_buffer out = {0};
-
-    return kvr_value_string(value, &out) ? kvr_buffer_text(&out) : NULL;
+    for (size_t i = 0; i < models->loaded_count; i++) {
+        const struct loaded *other = &models->loaded[i];
+        if (strcmp(other->path, path) == 0 && !other->template == !template &&
+            (!template || strcmp(other->template, template) == 0)) {
+            *model = other->model;
+            return KVR_OK;
+        }
+    }
+    void *room = kvr_grow(
+        models->loaded, &models->loaded_capacity, models->loaded_count + 1, sizeof *models->loaded);
+    if (!room)
+        return kvr_error_memory(error);
+    models->loaded = room;
+    struct loaded *item = &models->loaded[models->loaded_count];
+    *item = (struct loaded){strdup(path), template ? strdup(template) : NULL, NULL};
+    enum kvr_status status = item->path && (item->template || !template)
+                                 ? load_model(models, &item->model, path, template, error)
+                                 : kvr_error_memory(error);
+    if (status) {
+        free(item->path);
+        free(item->template);
+        return status;
+    }
+    models->loaded_count++;
+    *model = item->model;
+    return KVR_OK;
 }
 
-static enum kvr_status add_mapped(
-    struct kvr_models *models, struct kvr_value item, struct kvr_error *error)
+/* The same for what a person named: a file, or a name that is looked up. */
+static enum kvr_status named_model(struct kvr_models *models, const char *name,
+    const char *template, const struct kvr_chat_model **model, struct kvr_error *error)
 {
-    struct kvr_value name = kvr_value_get(item, "model");
-    struct kvr_value tokenizer = kvr_value_get(item, "tokenizer");
-    struct kvr_value template = kvr_value_get(item, "template");
+    struct kvr_buffer path = {0};
+    enum kvr_status status = kvr_directory_find(name, true, &path, error);
 
-    if (models->count == MODEL_LIMIT)
-        return kvr_error_set(error, KVR_BAD_INPUT, "more than %d models", MODEL_LIMIT - 1);
-    if (name.type != KVR_STRING || tokenizer.type != KVR_STRING)
-        return kvr_error_set(error, KVR_BAD_INPUT, "a line needs the texts model and tokenizer");
-    struct entry *entry = &models->entries[models->count++];
-    entry->name = copy_text(name);
-    entry->tokenizer = copy_text(tokenizer);
-    entry->template = template.type == KVR_STRING ? copy_text(template) : NULL;
-    return entry->name && entry->tokenizer ? KVR_OK : kvr_error_memory(error);
+    if (!status)
+        status = share_model(models, path.data, template, model, error);
+    kvr_buffer_release(&path);
+    return status;
+}
+
+/* ---- names ---- */
+
+static struct entry *find_entry(
+    const struct kvr_models *models, struct kvr_text name, uint64_t *key)
+{
+    uint64_t *index;
+
+    *key = XXH3_64bits(name.text, name.length);
+    for (; (index = kvr_u64_map_find(&models->by_name, *key)); ++*key) {
+        struct entry *entry = &models->entries[*index];
+        if (entry->length == name.length && memcmp(entry->name, name.text, name.length) == 0)
+            return entry;
+    }
+    return NULL;
+}
+
+/* Adds a name that find_entry() did not find; key is what it said. */
+static struct entry *add_entry(
+    struct kvr_models *models, struct kvr_text name, uint64_t key, struct kvr_error *error)
+{
+    void *room =
+        kvr_grow(models->entries, &models->capacity, models->count + 1, sizeof *models->entries);
+    uint64_t *index = NULL;
+
+    if (room) {
+        models->entries = room;
+        struct entry *entry = &models->entries[models->count];
+        *entry = (struct entry){.name = strndup(name.text, name.length), .length = name.length};
+        if (entry->name)
+            index = kvr_u64_map_insert(&models->by_name, key, NULL);
+        if (index) {
+            *index = models->count++;
+            return entry;
+        }
+        free(entry->name);
+    }
+    kvr_error_memory(error);
+    return NULL;
+}
+
+static void forget_names(struct kvr_models *models)
+{
+    for (size_t i = 0; i < models->count; i++) {
+        free(models->entries[i].name);
+        free(models->entries[i].failure);
+    }
+    models->count = 0;
+    kvr_u64_map_clear(&models->by_name);
+}
+
+/* ---- the map ---- */
+
+static enum kvr_status add_mapped(struct kvr_models *models, struct kvr_value item, unsigned line,
+    struct kvr_buffer texts[3], struct kvr_error *error)
+{
+    static const char *const members[] = {"model", "tokenizer", "template"};
+    struct kvr_text parts[3] = {{0}};
+    uint64_t key;
+
+    for (int i = 0; i < 3; i++) {
+        struct kvr_value value = kvr_value_get(item, members[i]);
+        kvr_buffer_clear(&texts[i]);
+        if (i == 2 && kvr_value_missing(value))
+            break;
+        if (value.type != KVR_STRING)
+            return kvr_error_set(error, KVR_BAD_INPUT,
+                "a line needs the texts model and tokenizer, and may have the text template");
+        if (!kvr_value_string(value, &texts[i]) || !kvr_buffer_text(&texts[i]))
+            return kvr_error_memory(error);
+        parts[i] = (struct kvr_text){texts[i].data, texts[i].length};
+    }
+    struct entry *entry = find_entry(models, parts[0], &key);
+    if (entry)
+        return kvr_error_set(
+            error, KVR_BAD_INPUT, "its model is that of line %u, too", entry->line);
+    entry = add_entry(models, parts[0], key, error);
+    if (!entry)
+        return KVR_NO_MEMORY;
+    entry->line = line;
+    return named_model(models, parts[1].text, parts[2].text, &entry->model, error);
 }
 
 static enum kvr_status read_map(
     struct kvr_models *models, const char *path, struct kvr_error *error)
 {
     struct kvr_structure *structure = kvr_structure_create();
-    struct kvr_buffer text = {0};
+    struct kvr_buffer text = {0}, texts[3] = {{0}};
     unsigned number = 0;
     enum kvr_status status =
         structure ? kvr_read_file(path, &text, error) : kvr_error_memory(error);
@@ -179,12 +343,14 @@ static enum kvr_status read_map(
             continue;
         status = kvr_json_check(structure, line, length, &item, NULL, error);
         if (!status)
-            status = add_mapped(models, item, error);
+            status = add_mapped(models, item, number, texts, error);
         if (status)
             kvr_error_prefix(error, "%s:%u", path, number);
     }
     kvr_structure_destroy(structure);
     kvr_buffer_release(&text);
+    for (int i = 0; i < 3; i++)
+        kvr_buffer_release(&texts[i]);
     return status;
 }
 
@@ -198,16 +364,14 @@ enum kvr_status kvr_models_create(
         return kvr_error_memory(error);
     m->options = *options;
     pthread_mutex_init(&m->lock, NULL);
-    m->count = 1;
-    enum kvr_status status = load_model(&m->entries[0].model, options->tokenizer, true,
-        options->template_file, options->cache_directory, error);
+    enum kvr_status status =
+        named_model(m, options->tokenizer, options->template_file, &m->common, error);
     if (!status && options->by_model && strcmp(options->by_model, "auto") != 0)
         status = read_map(m, options->by_model, error);
     if (status) {
         kvr_models_destroy(m);
         return status;
     }
-    m->entries[0].loaded = true;
     *models = m;
     return KVR_OK;
 }
@@ -216,89 +380,80 @@ void kvr_models_destroy(struct kvr_models *models)
 {
     if (!models)
         return;
-    for (size_t i = 0; i < models->count; i++) {
-        struct entry *entry = &models->entries[i];
-        release_model(entry->model);
-        free(entry->name);
-        free(entry->tokenizer);
-        free(entry->template);
+    forget_names(models);
+    free(models->entries);
+    kvr_u64_map_release(&models->by_name);
+    for (size_t i = 0; i < models->loaded_count; i++) {
+        release_model(models->loaded[i].model);
+        free(models->loaded[i].path);
+        free(models->loaded[i].template);
     }
+    free(models->loaded);
+    kvr_shared_vocabularies_release(&models->vocabularies);
     pthread_mutex_destroy(&models->lock);
     free(models);
 }
 
-static struct entry *find_entry(struct kvr_models *models, struct kvr_text name)
+/* With "auto": the vocabulary of the model's name, or of its last part; where there is none, the
+ * entry has no model of its own. A vocabulary that cannot be used fails each of its lines. */
+static void load_by_name(struct kvr_models *models, struct entry *entry)
 {
-    for (size_t i = 1; i < models->count; i++)
-        if (strlen(models->entries[i].name) == name.length &&
-            memcmp(models->entries[i].name, name.text, name.length) == 0)
-            return &models->entries[i];
-    return NULL;
-}
-
-/* With "auto": the vocabulary of the model's name, or of its last part. */
-static enum kvr_status load_by_name(
-    struct kvr_models *models, struct entry *entry, struct kvr_error *error)
-{
-    struct kvr_buffer path = {0};
     const char *slash = strrchr(entry->name, '/');
     const char *names[] = {entry->name, slash ? slash + 1 : NULL};
-    enum kvr_status status = KVR_OK;
+    struct kvr_buffer path = {0};
+    struct kvr_error error;
+    bool found = false;
 
-    for (int i = 0; i < 2 && names[i]; i++) {
-        if (kvr_directory_find(names[i], false, &path, NULL) == KVR_OK) {
-            status = load_model(
-                &entry->model, names[i], false, NULL, models->options.cache_directory, error);
-            break;
-        }
+    for (int i = 0; i < 2 && names[i] && !found && strlen(entry->name) == entry->length; i++)
+        found = kvr_directory_find(names[i], false, &path, NULL) == KVR_OK;
+    if (found && share_model(models, path.data, NULL, &entry->model, &error)) {
+        /* of a file, not of the line */
+        error.status = error.status == KVR_BAD_INPUT ? KVR_IO : error.status;
+        entry->failure = malloc(sizeof *entry->failure);
+        if (entry->failure)
+            *entry->failure = error;
     }
+    if (!found)
+        tell(models, "model '%.400s' has no vocabulary of its own", entry->name);
     kvr_buffer_release(&path);
-    return status; /* where none was found: no model of its own, the default */
 }
 
 static enum kvr_status get_locked(struct kvr_models *models, struct kvr_text name,
-    const struct kvr_chat_model **model, struct kvr_error *error)
+    const struct kvr_chat_model **model, bool *own, struct kvr_error *error)
 {
-    struct entry *entry = find_entry(models, name);
-    bool automatic = strcmp(models->options.by_model, "auto") == 0;
+    uint64_t key;
+    struct entry *entry = find_entry(models, name, &key);
 
-    if (!entry && automatic && models->count < MODEL_LIMIT) {
-        entry = &models->entries[models->count];
-        entry->name = strndup(name.text, name.length);
-        if (!entry->name)
-            return kvr_error_memory(error);
-        models->count++;
+    if (!entry && strcmp(models->options.by_model, "auto") == 0) {
+        if (models->count == NAME_LIMIT) {
+            forget_names(models);
+            find_entry(models, name, &key);
+        }
+        entry = add_entry(models, name, key, error);
+        if (!entry)
+            return KVR_NO_MEMORY;
+        load_by_name(models, entry);
     }
-    if (!entry) {
-        *model = models->entries[0].model;
-        return KVR_OK;
-    }
-    if (!entry->loaded) {
-        entry->loaded = true;
-        if (entry->tokenizer)
-            load_model(&entry->model, entry->tokenizer, true, entry->template,
-                models->options.cache_directory, &entry->failure);
-        else
-            load_by_name(models, entry, &entry->failure);
-    }
-    if (entry->failure.status) {
+    if (entry && entry->failure) {
         if (error)
-            *error = entry->failure;
-        return entry->failure.status;
+            *error = *entry->failure;
+        return entry->failure->status;
     }
-    *model = entry->model ? entry->model : models->entries[0].model;
+    *own = entry && entry->model;
+    if (*own)
+        *model = entry->model;
     return KVR_OK;
 }
 
 enum kvr_status kvr_models_get(struct kvr_models *models, struct kvr_text name,
-    const struct kvr_chat_model **model, struct kvr_error *error)
+    const struct kvr_chat_model **model, bool *own, struct kvr_error *error)
 {
-    if (!name.text || !models->options.by_model) {
-        *model = models->entries[0].model;
+    *model = models->common;
+    *own = true;
+    if (!name.text || !models->options.by_model)
         return KVR_OK;
-    }
     pthread_mutex_lock(&models->lock);
-    enum kvr_status status = get_locked(models, name, model, error);
+    enum kvr_status status = get_locked(models, name, model, own, error);
     pthread_mutex_unlock(&models->lock);
     return status;
 }

@@ -268,6 +268,7 @@ static enum kvr_status load_compiled(struct kvr_tokenizer **tokenizer, const cha
         kvr_tokenizer_release(t);
         return KVR_END;
     }
+    t->cache_use = KVR_CACHE_READ;
     *tokenizer = t;
     return KVR_OK;
 }
@@ -309,13 +310,20 @@ enum kvr_status kvr_tokenizer_load(struct kvr_tokenizer **tokenizer, const char 
         status = parse(tokenizer,
             (struct files){file.data, file.length, path, {config.data, config.length}}, error);
     if (!status && regular && cache_directory)
-        kvr_image_cache_store(
-            cache_directory, &key, (*tokenizer)->image.data, (*tokenizer)->image_bytes);
+        (*tokenizer)->cache_use = kvr_image_cache_store(cache_directory, &key,
+                                      (*tokenizer)->image.data, (*tokenizer)->image_bytes)
+                                      ? KVR_CACHE_KEPT
+                                      : KVR_CACHE_REFUSED;
     kvr_buffer_release(&file);
     kvr_buffer_release(&config);
     if (status)
         kvr_error_prefix(error, "vocabulary '%s'", path);
     return status;
+}
+
+enum kvr_cache_use kvr_tokenizer_cache_use(const struct kvr_tokenizer *tokenizer)
+{
+    return tokenizer->cache_use;
 }
 
 void kvr_tokenizer_release(struct kvr_tokenizer *t)

@@ -33,6 +33,10 @@ enum kvr_status kvr_tokenizer_load(struct kvr_tokenizer **tokenizer, const char 
 enum kvr_status kvr_tokenizer_parse(struct kvr_tokenizer **tokenizer, const void *bytes,
     size_t length, const char *name, struct kvr_error *error);
 
+/* What kvr_tokenizer_load() did with cache_directory. */
+enum kvr_cache_use { KVR_CACHE_NONE, KVR_CACHE_READ, KVR_CACHE_KEPT, KVR_CACHE_REFUSED };
+enum kvr_cache_use kvr_tokenizer_cache_use(const struct kvr_tokenizer *tokenizer);
+
 void kvr_tokenizer_release(struct kvr_tokenizer *tokenizer);
 
 /* One more than the largest id. */

@@ -22,11 +22,12 @@ struct kvr_tokenizer {
     struct kvr_added raw, normalized; /* added tokens, by what they are matched in */
     struct kvr_buffer forms; /* added tokens that are decoded in their normalized form: id (u32),
                                 length (u32), text, one after another */
-    kvr_scanner *scanner;    /* the whole pre-tokenization, where one scanner does it */
-    bool plain;              /* no normalizer changes anything */
-    bool nfc;                /* NFC is the only normalizer */
-    bool spaces;             /* KVR_NORMALIZE_SPACES is the only normalizer */
-    bool joins;              /* long pieces are cut where no token crosses */
+    enum kvr_cache_use cache_use;
+    kvr_scanner *scanner; /* the whole pre-tokenization, where one scanner does it */
+    bool plain;           /* no normalizer changes anything */
+    bool nfc;             /* NFC is the only normalizer */
+    bool spaces;          /* KVR_NORMALIZE_SPACES is the only normalizer */
+    bool joins;           /* long pieces are cut where no token crosses */
 };
 
 static inline const struct kvr_vocabulary_step *kvr_steps(
