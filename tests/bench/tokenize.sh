@@ -19,7 +19,7 @@ fi
 g++ -fPIC -O2 -D_GNU_SOURCE -Ilibkvr -I. -std=c++17 -fno-exceptions -fno-rtti -c libkvr/line/structure.cc -o "$folder/structure.o"
 sources=()
 for source in libkvr/base/*.c libkvr/line/json*.c libkvr/token/*.c; do
-    [[ $source =~ /annotate|/models ]] || sources+=("$source")
+    [[ $source =~ /annotate|/models|/request_ ]] || sources+=("$source")
 done
 cc -shared -fPIC -fno-semantic-interposition -O2 -std=gnu11 -D_GNU_SOURCE  -DKVR_VERSION='""' -DKVR_DATADIR='""' -Ilibkvr -I. -o "$folder/kvr.so" \
     "${sources[@]}" \
