@@ -13,6 +13,7 @@
 #define NODE_LIMIT 8000 /* they are gone through by recursion */
 #define SPLIT_LIMIT 1000
 #define SET_LIMIT 1000
+#define LOOP_LIMIT 5     /* loops of what may be empty */
 #define COUNT_LIMIT 1000 /* a repetition's numbers */
 #define ENDLESS UINT32_MAX
 #define NONE UINT32_MAX
@@ -414,13 +415,17 @@ static void emit_repeat(struct parser *in, struct node node)
                      .set = in->nodes[node.a].set,
                      .memo = in->program->run_count++});
     } else if (node.most == ENDLESS) {
-        if (matches_empty(in, node.a)) { /* what ends such a loop is not ours to say */
+        bool rounds = matches_empty(in, node.a);
+        uint32_t split = emit_split(in), loop = in->program->loop_count;
+        in->program->loop_count += rounds;
+        if (in->program->loop_count > LOOP_LIMIT)
             give_up(in, KVR_UNSUPPORTED);
-            return;
-        }
-        uint32_t split = emit_split(in);
+        if (rounds)
+            emit(in, (struct kvr_pattern_step){.operation = KVR_OP_ROUND, .memo = loop});
         emit_node(in, node.a);
-        emit(in, (struct kvr_pattern_step){.operation = KVR_OP_JUMP, .first = split});
+        emit(in, (struct kvr_pattern_step){.operation = rounds ? KVR_OP_ROUND_END : KVR_OP_JUMP,
+                     .first = split,
+                     .memo = loop});
         aim_split(in, split, next_step(in), lazy);
         if (!in->status)
             in->program->steps[split].loop = lazy ? KVR_LOOP_SECOND : KVR_LOOP_FIRST;
@@ -499,6 +504,8 @@ static void emit_node(struct parser *in, uint32_t number)
     case REPEAT:
         if (node.mode == KVR_MODE_POSSESSIVE &&
             !(node.most == ENDLESS && in->nodes[node.a].kind == SET)) {
+            if (node.most == ENDLESS && matches_empty(in, node.a))
+                give_up(in, KVR_UNSUPPORTED); /* what PCRE2 makes of it is not what is said */
             node.mode = KVR_MODE_GREEDY;
             uint32_t inside = add_node(in, node);
             emit_inner(in, (struct kvr_pattern_step){.operation = KVR_OP_ATOMIC}, inside);

@@ -24,7 +24,9 @@ enum kvr_pattern_operation {
     KVR_OP_SPLIT, /* try `first`, then `second`; memo: its number */
     KVR_OP_RUN,   /* any number of characters of `set`, then the next operation; memo: its number */
     KVR_OP_LOOK,  /* whether what stands at `first` matches here, `back` characters before */
-    KVR_OP_ATOMIC, /* what stands at `first`, as it matches first; then `second` */
+    KVR_OP_ATOMIC,    /* what stands at `first`, as it matches first; then `second` */
+    KVR_OP_ROUND,     /* of a loop of what may be empty; memo: its number */
+    KVR_OP_ROUND_END, /* back to `first`, unless the round was empty */
     KVR_OP_LINE_START,
     KVR_OP_LINE_END,
     KVR_OP_TEXT_START,
@@ -49,6 +51,7 @@ struct kvr_pattern_step {
 struct kvr_pattern_program {
     struct kvr_pattern_step *steps;
     uint32_t step_count, split_count, run_count;
+    uint32_t loop_count; /* of what may be empty, at most 5 */
     struct kvr_pattern_set **sets;
     size_t set_count;
     uint64_t (*maps)[4]; /* sets of bytes */

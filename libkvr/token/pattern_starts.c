@@ -11,9 +11,9 @@
 
 struct visit {
     struct kvr_pattern_program *program;
-    uint32_t *seen; /* a number a step: the last visit that saw it */
-    uint32_t *todo; /* steps still to be looked at */
-    bool *goes_on;  /* the end of an atomic group: what stands behind it follows */
+    uint32_t *seen;   /* a number a step: the last visit that saw it */
+    uint32_t *todo;   /* steps still to be looked at */
+    uint32_t *atomic; /* of the end of an atomic group: where the group starts; else 0 */
     uint32_t number, todo_count;
     size_t map_capacity;
 };
@@ -46,7 +46,8 @@ static bool gather(struct visit *visit, uint32_t from, uint64_t map[4])
         case KVR_OP_FAIL:
             break;
         case KVR_OP_MATCH:
-            known = visit->goes_on[at];
+            /* what follows an atomic group does not choose the ways in it */
+            known = visit->atomic[at] && (from < visit->atomic[at] || from > at);
             if (known)
                 see(visit, at + 1);
             break;
@@ -60,6 +61,10 @@ static bool gather(struct visit *visit, uint32_t from, uint64_t map[4])
             break;
         case KVR_OP_LOOK:
             see(visit, step->second);
+            break;
+        case KVR_OP_ROUND_END:
+            see(visit, step->first);
+            see(visit, at + 1);
             break;
         default:
             see(visit, at + 1);
@@ -99,12 +104,12 @@ bool kvr_pattern_find_starts(struct kvr_pattern_program *program)
     struct visit visit = {.program = program,
         .seen = calloc(count, sizeof *visit.seen),
         .todo = calloc(count, sizeof *visit.todo),
-        .goes_on = calloc(count, sizeof *visit.goes_on)};
-    bool ok = visit.seen && visit.todo && visit.goes_on;
+        .atomic = calloc(count, sizeof *visit.atomic)};
+    bool ok = visit.seen && visit.todo && visit.atomic;
 
     for (uint32_t i = 0; i < count && ok; i++)
         if (program->steps[i].operation == KVR_OP_ATOMIC)
-            visit.goes_on[program->steps[i].second - 1] = true;
+            visit.atomic[program->steps[i].second - 1] = program->steps[i].first;
     ok = ok && number_of(&visit, 0, &program->start);
     for (uint32_t i = 0; i < count && ok; i++) {
         struct kvr_pattern_step *step = &program->steps[i];
@@ -114,6 +119,6 @@ bool kvr_pattern_find_starts(struct kvr_pattern_program *program)
     }
     free(visit.seen);
     free(visit.todo);
-    free(visit.goes_on);
+    free(visit.atomic);
     return ok;
 }

@@ -5,7 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BLOCK 2048         /* places that a block of bits is for */
+#define BLOCK 2048                                   /* places that a block of bits is for */
+#define INLINE inline __attribute__((always_inline)) /* a frame that is passed stays in registers  \
+                                                      */
 #define STEPS_PER_BYTE 100 /* and one for each step of the program; models take 31 at most */
 #define STEPS_AT_LEAST 1000000
 #define FRAME_LIMIT (512 * 1024 * 1024 / sizeof(struct kvr_walk_frame))
@@ -18,8 +20,16 @@ enum after {
     TAKE_MORE,   /* a lazy run: one more */
 };
 
+/* Where a walk is. moved: a bit for each loop of what may be empty, whether its present round has
+ * taken a character; the round that has not ends the loop. A character is taken in all at once. */
+struct place {
+    uint32_t step;
+    unsigned moved;
+    size_t at;
+};
+
 struct kvr_walk_frame {
-    uint32_t step : 28, after : 4;
+    uint32_t step : 20, after : 4, moved : 8; /* moved: of a run, where it starts */
     uint32_t at;
     uint32_t low; /* of a run: where it starts */
 };
@@ -67,9 +77,12 @@ void kvr_walk_begin(struct kvr_walk *walk, const struct kvr_pattern_program *pro
     }
     forget(walk);
     walk->program = program;
+    walk->all_moved = (1u << program->loop_count) - 1;
+    walk->list_count = (size_t)program->split_count << program->loop_count;
     walk->text = text;
     walk->length = length;
     walk->steps = 0;
+    walk->step_limit = STEPS_AT_LEAST + (uint64_t)length * (STEPS_PER_BYTE + program->step_count);
     walk->frame_count = 0;
     walk->status = KVR_OK;
 }
@@ -89,7 +102,7 @@ void kvr_walk_release(struct kvr_walk *walk)
 static bool prepare(struct kvr_walk *walk)
 {
     const struct kvr_pattern_program *program = walk->program;
-    size_t blocks = (walk->length / BLOCK + 1) * program->split_count;
+    size_t blocks = (walk->length / BLOCK + 1) * walk->list_count;
 
     if (walk->block_count)
         return true;
@@ -106,18 +119,25 @@ static bool prepare(struct kvr_walk *walk)
     return walk->runs && walk->block_capacity >= blocks;
 }
 
-static bool is_known(const struct kvr_walk *walk, int kind, uint32_t memo, size_t at)
+/* The number of the list of blocks for a split, one for each value of `moved`, and a place. */
+static inline size_t block_of(const struct kvr_walk *walk, uint32_t memo, unsigned moved, size_t at)
 {
-    const struct kvr_walk_block *block =
-        walk->known[kind][at / BLOCK * walk->program->split_count + memo];
+    return at / BLOCK * walk->list_count + memo * (walk->all_moved + 1) + moved;
+}
+
+static inline bool is_known(
+    const struct kvr_walk *walk, int kind, uint32_t memo, unsigned moved, size_t at)
+{
+    const struct kvr_walk_block *block = walk->known[kind][block_of(walk, memo, moved, at)];
 
     return block && block->bits[at % BLOCK / 64] >> at % 64 & 1;
 }
 
-static bool note(struct kvr_walk *walk, int kind, uint32_t memo, size_t at)
+static bool note(struct kvr_walk *walk, int kind, const struct kvr_walk_frame *frame)
 {
-    struct kvr_walk_block **place =
-        &walk->known[kind][at / BLOCK * walk->program->split_count + memo];
+    uint32_t memo = walk->program->steps[frame->step].memo;
+    size_t at = frame->at;
+    struct kvr_walk_block **place = &walk->known[kind][block_of(walk, memo, frame->moved, at)];
 
     if (!*place) {
         *place = walk->spare ? walk->spare : calloc(1, sizeof **place);
@@ -160,20 +180,22 @@ static size_t before(const struct kvr_walk *walk, size_t at)
     return start + size == at ? start : at - 1;
 }
 
-static bool push(struct kvr_walk *walk, uint32_t step, enum after after, size_t at, size_t low)
+static __attribute__((noinline)) bool grow_frames(struct kvr_walk *walk)
 {
-    if (walk->frame_count == walk->frame_capacity) {
-        struct kvr_walk_frame *grown = kvr_grow_within(walk->frames, &walk->frame_capacity,
-            walk->frame_count + 1, FRAME_LIMIT, sizeof *walk->frames);
-        if (!grown || walk->frame_count >= FRAME_LIMIT) {
-            walk->frames = grown ? grown : walk->frames;
-            walk->status = KVR_NO_MEMORY;
-            return false;
-        }
-        walk->frames = grown;
-    }
-    walk->frames[walk->frame_count++] =
-        (struct kvr_walk_frame){step, after, (uint32_t)at, (uint32_t)low};
+    struct kvr_walk_frame *grown = kvr_grow_within(walk->frames, &walk->frame_capacity,
+        walk->frame_count + 1, FRAME_LIMIT, sizeof *walk->frames);
+
+    walk->frames = grown ? grown : walk->frames;
+    if (!grown || walk->frame_count >= FRAME_LIMIT)
+        walk->status = KVR_NO_MEMORY;
+    return !walk->status;
+}
+
+static INLINE bool push(struct kvr_walk *walk, struct kvr_walk_frame frame)
+{
+    if (walk->frame_count == walk->frame_capacity && !grow_frames(walk))
+        return false;
+    walk->frames[walk->frame_count++] = frame;
     return true;
 }
 
@@ -199,93 +221,110 @@ static struct kvr_walk_run *run_from(
     return run;
 }
 
-/* The next place of a greedy run, not behind *at, for what follows it to be tried; false: none. */
-static bool take_less(struct kvr_walk *walk, uint32_t number, size_t *at, size_t low)
+/* Whether what is known of a run says nothing of this frame: it has taken no character where others
+ * that came here had. */
+static inline bool is_apart(const struct kvr_walk *walk, const struct kvr_walk_frame *frame)
 {
-    const struct kvr_walk_run *run = &walk->runs[walk->program->steps[number].memo];
+    return frame->at == frame->low && frame->moved != walk->all_moved;
+}
 
-    if (run->known && *at >= run->start && *at <= run->end && (ptrdiff_t)*at > run->top) {
-        if (run->top < (ptrdiff_t)low)
+/* Goes on behind a run at the frame's place. */
+static INLINE bool go_on(struct kvr_walk *walk, struct kvr_walk_frame frame, struct place *here)
+{
+    here->step = frame.step + 1;
+    here->at = frame.at;
+    here->moved = frame.at == frame.low ? frame.moved : walk->all_moved;
+    return push(walk, frame);
+}
+
+/* Tries what follows a greedy run at the frame's place, or the next before it; false: at none. */
+static INLINE bool take_less(struct kvr_walk *walk, struct kvr_walk_frame frame, struct place *here)
+{
+    const struct kvr_walk_run *run = &walk->runs[walk->program->steps[frame.step].memo];
+
+    if (run->known && frame.at >= run->start && frame.at <= run->end &&
+        (ptrdiff_t)frame.at > run->top && !is_apart(walk, &frame)) {
+        frame.at = run->top > (ptrdiff_t)frame.low ? (uint32_t)run->top : frame.low;
+        if (run->top < (ptrdiff_t)frame.low && !is_apart(walk, &frame))
             return false;
-        *at = (size_t)run->top;
     }
-    return push(walk, number, TAKE_LESS, *at, low);
+    return go_on(walk, frame, here);
 }
 
 /* After what follows a greedy run failed at frame.at. */
-static bool less_failed(struct kvr_walk *walk, struct kvr_walk_frame frame, size_t *at)
+static bool less_failed(struct kvr_walk *walk, struct kvr_walk_frame frame, struct place *here)
 {
     struct kvr_walk_run *run = &walk->runs[walk->program->steps[frame.step].memo];
     ptrdiff_t next = frame.at ? (ptrdiff_t)before(walk, frame.at) : -1;
 
-    if (run->known && frame.at >= run->start && frame.at <= run->end && run->top > next)
+    if (run->known && frame.at >= run->start && frame.at <= run->end && run->top > next &&
+        !is_apart(walk, &frame))
         run->top = next;
     if (next < (ptrdiff_t)frame.low)
         return false;
-    *at = (size_t)next;
-    return take_less(walk, frame.step, at, frame.low);
+    frame.at = (uint32_t)next;
+    return take_less(walk, frame, here);
 }
 
-/* Where a lazy run goes on for what follows it to be tried, from *at on. */
-static bool take_more(struct kvr_walk *walk, uint32_t number, size_t *at)
+/* Tries what follows a lazy run at the frame's place, or the next behind it that may do. */
+static INLINE bool take_more(struct kvr_walk *walk, struct kvr_walk_frame frame, struct place *here)
 {
-    const struct kvr_walk_run *run = &walk->runs[walk->program->steps[number].memo];
+    const struct kvr_walk_run *run = &walk->runs[walk->program->steps[frame.step].memo];
 
-    if (run->known && *at >= run->start && *at < run->end)
-        *at = run->end;
-    return push(walk, number, TAKE_MORE, *at, 0);
+    if (run->known && frame.at >= run->start && frame.at < run->end && !is_apart(walk, &frame))
+        frame.at = (uint32_t)run->end;
+    return go_on(walk, frame, here);
 }
 
 /* After what follows a lazy run failed at frame.at. */
-static bool more_failed(struct kvr_walk *walk, struct kvr_walk_frame frame, size_t *at)
+static bool more_failed(struct kvr_walk *walk, struct kvr_walk_frame frame, struct place *here)
 {
     struct kvr_walk_run *run = &walk->runs[walk->program->steps[frame.step].memo];
     unsigned size = in_set(walk, walk->program->steps[frame.step].set, frame.at);
+    size_t end = frame.at + size;
 
-    if (run->known && frame.at == run->end) {
-        run->end += size;
-    } else if (run->known && size && frame.at + size == run->start) {
+    if (is_apart(walk, &frame)) {
+        /* nothing is learned */
+    } else if (run->known && frame.at == run->end) {
+        run->end = end;
+    } else if (run->known && size && end == run->start) {
         run->start = frame.at;
     } else if (!run->known || frame.at < run->start || frame.at > run->end) {
-        *run = (struct kvr_walk_run){.known = true, .start = frame.at, .end = frame.at + size};
+        *run = (struct kvr_walk_run){.known = true, .start = frame.at, .end = end};
     }
-    *at = frame.at + size;
-    return size && take_more(walk, frame.step, at);
+    frame.at = (uint32_t)end;
+    return size && take_more(walk, frame, here);
 }
 
 /* Goes back to the last choice above `base`; false: there is none. */
-static bool go_back(struct kvr_walk *walk, size_t base, uint32_t *number, size_t *at)
+static bool go_back(struct kvr_walk *walk, size_t base, struct place *here)
 {
     while (walk->frame_count > base && !walk->status) {
         struct kvr_walk_frame frame = walk->frames[--walk->frame_count];
-        const struct kvr_pattern_step *step = &walk->program->steps[frame.step];
         walk->steps++;
         switch (frame.after) {
         case TAKE_SECOND:
-            *at = frame.at;
-            *number = step->second;
-            return push(walk, frame.step, NOTE_FAILED, frame.at, 0);
+            *here = (struct place){walk->program->steps[frame.step].second, frame.moved, frame.at};
+            frame.after = NOTE_FAILED;
+            return push(walk, frame);
         case NOTE_FAILED:
-            if (!note(walk, 0, step->memo, frame.at))
+            if (!note(walk, 0, &frame))
                 walk->status = KVR_NO_MEMORY;
             continue;
         case TAKE_LESS:
-            if (!less_failed(walk, frame, at))
-                continue;
-            *number = frame.step + 1;
-            return true;
+            if (less_failed(walk, frame, here))
+                return true;
+            continue;
         default:
-            if (!more_failed(walk, frame, at))
-                continue;
-            *number = frame.step + 1;
-            return true;
+            if (more_failed(walk, frame, here))
+                return true;
         }
     }
     return false;
 }
 
 static enum outcome walk_from(
-    struct kvr_walk *walk, uint32_t number, size_t at, bool looking, size_t *stop);
+    struct kvr_walk *walk, uint32_t step, size_t at, bool looking, size_t *stop);
 
 /* Whether a look holds at `at`; its splits that were come through are noted. */
 static enum outcome look(struct kvr_walk *walk, const struct kvr_pattern_step *step, size_t at)
@@ -301,65 +340,91 @@ static enum outcome look(struct kvr_walk *walk, const struct kvr_pattern_step *s
     if (inside->operation == KVR_OP_SET && inside[1].operation == KVR_OP_MATCH)
         return (in_set(walk, inside->set, at) != 0) != step->negative ? MATCHED : FAILED;
     enum outcome outcome = walk_from(walk, step->first, at, true, &stop);
-    for (size_t i = base; i < walk->frame_count && outcome == MATCHED; i++) {
-        const struct kvr_walk_frame *frame = &walk->frames[i];
-        if (frame->after <= NOTE_FAILED &&
-            !note(walk, 1, walk->program->steps[frame->step].memo, frame->at))
+    for (size_t i = base; i < walk->frame_count && outcome == MATCHED; i++)
+        if (walk->frames[i].after <= NOTE_FAILED && !note(walk, 1, &walk->frames[i]))
             walk->status = KVR_NO_MEMORY;
-    }
     walk->frame_count = base;
     if (walk->status || outcome == BROKEN)
         return BROKEN;
     return (outcome == MATCHED) != step->negative ? MATCHED : FAILED;
 }
 
-/* One step at *at, or many; MATCHED: went on to *number. */
-static enum outcome take_step(struct kvr_walk *walk, uint32_t *number, size_t *at)
+static enum outcome take_run(
+    struct kvr_walk *walk, const struct kvr_pattern_step *step, struct place *here)
 {
-    const struct kvr_pattern_step *step = &walk->program->steps[*number];
-    size_t base = walk->frame_count;
+    struct kvr_walk_frame frame = {
+        here->step, TAKE_MORE, here->moved, (uint32_t)here->at, (uint32_t)here->at};
+
+    if (step->mode == KVR_MODE_LAZY)
+        return take_more(walk, frame, here) ? MATCHED : FAILED;
+    frame.at = (uint32_t)run_from(walk, step, here->at)->end;
+    frame.after = TAKE_LESS;
+    if (step->mode != KVR_MODE_POSSESSIVE)
+        return take_less(walk, frame, here) ? MATCHED : FAILED;
+    here->step++;
+    here->moved = frame.at == frame.low ? here->moved : walk->all_moved;
+    here->at = frame.at;
+    return MATCHED;
+}
+
+static enum outcome take_atomic(
+    struct kvr_walk *walk, const struct kvr_pattern_step *step, struct place *here)
+{
+    size_t base = walk->frame_count, stop = here->at;
+    enum outcome outcome = walk_from(walk, step->first, here->at, false, &stop);
+
+    walk->frame_count = base;
+    here->step = step->second;
+    here->moved = stop == here->at ? here->moved : walk->all_moved;
+    here->at = stop;
+    return outcome;
+}
+
+/* One step, but a set or a split; MATCHED: went on from it. */
+static enum outcome take_step(struct kvr_walk *walk, struct place *here)
+{
+    const struct kvr_pattern_step *step = &walk->program->steps[here->step];
+    size_t at = here->at;
     enum outcome outcome = FAILED;
-    bool holds;
+    bool holds = true;
 
     switch ((enum kvr_pattern_operation)step->operation) {
     case KVR_OP_JUMP:
-        *number = step->first;
+        here->step = step->first;
         return MATCHED;
     case KVR_OP_RUN:
-        ++*number;
-        if (step->mode == KVR_MODE_LAZY)
-            return take_more(walk, *number - 1, at) ? MATCHED : FAILED;
-        size_t low = *at;
-        *at = run_from(walk, step, low)->end;
-        if (step->mode == KVR_MODE_POSSESSIVE)
-            return MATCHED;
-        return take_less(walk, *number - 1, at, low) ? MATCHED : FAILED;
+        return take_run(walk, step, here);
     case KVR_OP_LOOK:
-        ++*number;
-        outcome = look(walk, step, *at);
-        *number = outcome == MATCHED ? step->second : *number;
+        outcome = look(walk, step, at);
+        here->step = step->second;
         return outcome;
     case KVR_OP_ATOMIC:
-        outcome = walk_from(walk, step->first, *at, false, at);
-        walk->frame_count = base;
-        *number = step->second;
-        return outcome;
+        return take_atomic(walk, step, here);
+    case KVR_OP_ROUND:
+        here->moved &= ~(1u << step->memo);
+        break;
+    case KVR_OP_ROUND_END:
+        if (here->moved >> step->memo & 1) {
+            here->step = step->first;
+            return MATCHED;
+        }
+        break;
     case KVR_OP_LINE_START:
-        holds = !*at || (walk->text[*at - 1] == '\n' && *at < walk->length);
+        holds = !at || (walk->text[at - 1] == '\n' && at < walk->length);
         break;
     case KVR_OP_LINE_END:
-        holds = *at == walk->length || walk->text[*at] == '\n';
+        holds = at == walk->length || walk->text[at] == '\n';
         break;
     case KVR_OP_TEXT_START:
-        holds = !*at;
+        holds = !at;
         break;
     case KVR_OP_TEXT_END:
-        holds = *at == walk->length;
+        holds = at == walk->length;
         break;
     default:
         return FAILED;
     }
-    ++*number;
+    here->step++;
     return holds ? MATCHED : FAILED;
 }
 
@@ -375,49 +440,57 @@ static inline bool may_take(const struct kvr_walk *walk, uint16_t map, size_t at
 static enum outcome walk_from(
     struct kvr_walk *walk, uint32_t number, size_t at, bool looking, size_t *stop)
 {
+    const struct kvr_pattern_step *steps = walk->program->steps;
     size_t base = walk->frame_count;
-    uint64_t limit =
-        STEPS_AT_LEAST + (uint64_t)walk->length * (STEPS_PER_BYTE + walk->program->step_count);
+    unsigned moved = walk->all_moved;
 
     for (;;) {
-        const struct kvr_pattern_step *step = &walk->program->steps[number];
+        const struct kvr_pattern_step *step = &steps[number];
         enum outcome outcome = FAILED;
         unsigned size;
         for (; step->operation == KVR_OP_SET && (size = in_set(walk, step->set, at)); step++) {
             at += size;
-            number++;
+            moved = walk->all_moved;
             walk->steps++;
         }
+        number = (uint32_t)(step - steps);
         if (step->operation == KVR_OP_MATCH) {
             *stop = at;
             return MATCHED;
         }
-        if (++walk->steps > limit)
+        if (++walk->steps > walk->step_limit)
             walk->status = KVR_BAD_INPUT;
-        if (step->operation == KVR_OP_SET) {
-            outcome = FAILED;
-        } else if (step->operation == KVR_OP_SPLIT) {
+        if (step->operation == KVR_OP_SPLIT) {
             bool first = may_take(walk, step->maps[0], at);
             bool second = may_take(walk, step->maps[1], at);
             bool inside = step->loop == KVR_LOOP_FIRST ? first : step->loop && second;
             if (!inside && !(first && second)) {
                 number = first ? step->first : step->second; /* no choice */
-                outcome = MATCHED;
-            } else if (looking && is_known(walk, 1, step->memo, at)) {
+                continue;
+            }
+            if (looking && is_known(walk, 1, step->memo, moved, at)) {
                 *stop = at; /* where it would end does not matter */
                 return MATCHED;
-            } else if (!is_known(walk, 0, step->memo, at)) {
-                bool pushed = push(walk, number, first ? TAKE_SECOND : NOTE_FAILED, at, 0);
-                outcome = pushed ? MATCHED : BROKEN;
-                number = first ? step->first : step->second;
             }
-        } else {
-            outcome = take_step(walk, &number, &at);
+            if (!is_known(walk, 0, step->memo, moved, at)) {
+                struct kvr_walk_frame frame = {
+                    number, first ? TAKE_SECOND : NOTE_FAILED, moved, (uint32_t)at, 0};
+                if (!push(walk, frame))
+                    return BROKEN;
+                number = first ? step->first : step->second;
+                continue;
+            }
         }
+        struct place here = {number, moved, at};
+        if (step->operation != KVR_OP_SET && step->operation != KVR_OP_SPLIT)
+            outcome = take_step(walk, &here);
         if (walk->status || outcome == BROKEN)
             return BROKEN;
-        if (outcome == FAILED && !go_back(walk, base, &number, &at))
+        if (outcome == FAILED && !go_back(walk, base, &here))
             return walk->status ? BROKEN : FAILED;
+        number = here.step;
+        moved = here.moved;
+        at = here.at;
     }
 }
 

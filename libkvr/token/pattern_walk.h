@@ -31,7 +31,9 @@ struct kvr_walk {
     const struct kvr_pattern_program *program;
     const uint8_t *text;
     size_t length;
-    uint64_t steps; /* taken in this text */
+    uint64_t steps, step_limit; /* taken in this text, and how many may be */
+    size_t list_count;          /* of blocks, for as many places as a block has */
+    unsigned all_moved;         /* see struct place */
     struct kvr_walk_frame *frames;
     size_t frame_count, frame_capacity;
     struct kvr_walk_run *runs;

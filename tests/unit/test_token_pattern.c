@@ -221,6 +221,10 @@ static const char *const patterns[] = {
     "(?>\\w+)!|\\s++x|.",
     "(?:a|b|ab)+c|(?i)S+K?",
     "(?:\\w+?\\s?)*?!|\\d",
+    "(?:\\w*\\s?)*!|.",
+    "(?:a*|(?:b*\\s*)*)*1|(?:\\s??\\w*?)*?!|.",
+    "((?i:É)*1{0,1}?)?+\\p{L}[^ab]++", /* the second way of what is optional is not for what follows
+                                        */
     "^",
     "$|^\\w",
 };
