@@ -24,48 +24,58 @@ struct kvr_pattern {
     char shown[60];
 };
 
+static enum kvr_status compile(
+    struct kvr_pattern *p, const struct kvr_buffer *rewritten, struct kvr_error *error)
+{
+    const char *expression = rewritten->length ? rewritten->data : "";
+    pcre2_compile_context *context = pcre2_compile_context_create(NULL);
+    PCRE2_UCHAR why[128];
+    PCRE2_SIZE offset;
+    int number = 0;
+
+    p->context = pcre2_match_context_create(NULL);
+    if (!context || !p->context) {
+        pcre2_compile_context_free(context);
+        return kvr_error_memory(error);
+    }
+    pcre2_set_newline(context, PCRE2_NEWLINE_LF);
+    pcre2_set_match_limit(p->context, MATCH_LIMIT);
+    pcre2_set_heap_limit(p->context, HEAP_LIMIT_KIB);
+    p->code = pcre2_compile((PCRE2_SPTR)expression, rewritten->length,
+        PCRE2_UTF | PCRE2_NEVER_BACKSLASH_C | PCRE2_MULTILINE, &number, &offset, context);
+    pcre2_compile_context_free(context);
+    enum kvr_status status = KVR_UNSUPPORTED;
+    /* repeated groups of large classes are soon too large for PCRE2, but well formed */
+    if (p->code || number == PCRE2_ERROR_PATTERN_TOO_LARGE)
+        status = kvr_pattern_program_create(&p->program, expression, rewritten->length, error);
+    if (status != KVR_UNSUPPORTED)
+        return status;
+    if (!p->code) {
+        pcre2_get_error_message(number, why, sizeof why);
+        return kvr_error_set(error, KVR_BAD_INPUT, "a split pattern: %s", (char *)why);
+    }
+    /* without a JIT for this machine, matching is slower and the same */
+    pcre2_jit_compile(p->code, PCRE2_JIT_COMPLETE | PCRE2_JIT_PARTIAL_HARD);
+    return KVR_OK;
+}
+
 enum kvr_status kvr_pattern_compile(
     struct kvr_pattern **pattern, const char *text, size_t length, struct kvr_error *error)
 {
     struct kvr_buffer rewritten = {0};
     enum kvr_status status = kvr_pattern_rewrite(text, length, &rewritten, error);
-    pcre2_compile_context *context = pcre2_compile_context_create(NULL);
-    int number = 0;
-    PCRE2_SIZE offset = 0;
 
-    *pattern = status || !context ? NULL : calloc(1, sizeof **pattern);
-    if (!status && !*pattern)
+    *pattern = status ? NULL : calloc(1, sizeof **pattern);
+    if (*pattern) {
+        kvr_printable((*pattern)->shown, sizeof(*pattern)->shown, text, length);
+        status = compile(*pattern, &rewritten, error);
+    } else if (!status) {
         status = kvr_error_memory(error);
-    if (!status) {
-        struct kvr_pattern *p = *pattern;
-        const char *expression = rewritten.length ? rewritten.data : "";
-        pcre2_set_newline(context, PCRE2_NEWLINE_LF);
-        p->code = pcre2_compile((PCRE2_SPTR)expression, rewritten.length,
-            PCRE2_UTF | PCRE2_NEVER_BACKSLASH_C | PCRE2_MULTILINE, &number, &offset, context);
-        p->context = pcre2_match_context_create(NULL);
-        kvr_printable(p->shown, sizeof p->shown, text, length);
-        if (!p->code) {
-            PCRE2_UCHAR why[128];
-            pcre2_get_error_message(number, why, sizeof why);
-            status = kvr_error_set(error, KVR_BAD_INPUT, "a split pattern: %s", (char *)why);
-        } else if (!p->context) {
-            status = kvr_error_memory(error);
-        } else {
-            pcre2_set_match_limit(p->context, MATCH_LIMIT);
-            pcre2_set_heap_limit(p->context, HEAP_LIMIT_KIB);
-            status = kvr_pattern_program_create(&p->program, expression, rewritten.length, error);
-            if (status == KVR_UNSUPPORTED) {
-                /* without a JIT for this machine, matching is slower and the same */
-                pcre2_jit_compile(p->code, PCRE2_JIT_COMPLETE | PCRE2_JIT_PARTIAL_HARD);
-                status = KVR_OK;
-            }
-        }
     }
     if (status) {
         kvr_pattern_release(*pattern);
         *pattern = NULL;
     }
-    pcre2_compile_context_free(context);
     kvr_buffer_release(&rewritten);
     return status;
 }

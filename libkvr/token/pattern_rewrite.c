@@ -11,7 +11,7 @@
 struct reader {
     const char *text;
     size_t length, at;
-    bool caseless; /* the option i was met */
+    bool caseless; /* the option i holds here */
 };
 
 static bool looking_at(const struct reader *in, const char *what)
@@ -314,9 +314,10 @@ static enum kvr_status rewrite_escape(
     }
     enum kvr_status status = read_set(in, letter, false, set, &is_set, error);
     if (!status && is_set) { /* only in classes does (?i) make more of \p{Lu} */
-        kvr_buffer_append_text(out, in->caseless ? "(?-i:[" : "[");
+        bool keep_case = in->caseless && strchr("pPwW", letter);
+        kvr_buffer_append_text(out, keep_case ? "(?-i:[" : "[");
         kvr_codepoints_append(set, out);
-        kvr_buffer_append_text(out, in->caseless ? "])" : "]");
+        kvr_buffer_append_text(out, keep_case ? "])" : "]");
     }
     free(set);
     if (status || is_set)
@@ -358,6 +359,7 @@ struct writer {
     char quantifier; /* its last one: 'n' {n}, '{' another interval, 0 none */
     unsigned depth;
     size_t groups[GROUP_NESTING]; /* where the open ones start */
+    bool caseless[GROUP_NESTING]; /* the option i behind them */
 };
 
 static void write_plain(struct writer *writer, const char *text, size_t length)
@@ -430,6 +432,8 @@ static enum kvr_status open_group(struct reader *in, struct writer *writer, stru
 {
     if (writer->depth == GROUP_NESTING)
         return kvr_error_set(error, KVR_UNSUPPORTED, "groups of a pattern nested too deep");
+    bool on = true, *behind = &writer->caseless[writer->depth];
+    *behind = in->caseless;
     writer->groups[writer->depth++] = writer->out->length;
     write_plain(writer, "(", 1);
     in->at++;
@@ -437,9 +441,12 @@ static enum kvr_status open_group(struct reader *in, struct writer *writer, stru
         return KVR_OK;
     do {
         char option = in->text[in->at++];
-        in->caseless |= option == 'i';
+        on = on && option != '-';
+        in->caseless = option == 'i' ? on : in->caseless;
         kvr_buffer_append_byte(writer->out, (uint8_t)(option == 'm' ? 's' : option));
     } while (in->at < in->length && strchr("imsx-", in->text[in->at]) && in->text[in->at]);
+    if (in->at < in->length && in->text[in->at] == ')') /* (?i) is for what follows it */
+        *behind = in->caseless;
     return KVR_OK;
 }
 
@@ -460,6 +467,7 @@ enum kvr_status kvr_pattern_rewrite(
         } else if (text[in.at] == ')' && writer.depth) {
             write_plain(&writer, ")", 1);
             writer.atom = writer.groups[--writer.depth];
+            in.caseless = writer.caseless[writer.depth];
             in.at++;
         } else if (strchr("+*?{", text[in.at]) && text[in.at]) {
             rewrite_quantifier(&in, &writer);

@@ -102,6 +102,7 @@ PATTERNS = {
     "two runs": [split(r"\p{L}*\p{M}*\p{L}*\p{M}*;|.")],
     "atomic": [split(r"(?>\w+)!|\s++x|.")],
     "empty loops": [split(r"(?:\w*\s?)*!|.")],
+    "large": [split(r"(?:\p{L}\p{M}*){1,90}!|\w|.")],
     "of any case": [split(r"(?i)\p{Lu}+[^k]|.")],
 }
 

@@ -225,6 +225,7 @@ static const char *const patterns[] = {
     "(?:a*|(?:b*\\s*)*)*1|(?:\\s??\\w*?)*?!|.",
     "((?i:É)*1{0,1}?)?+\\p{L}[^ab]++", /* the second way of what is optional is not for what follows
                                         */
+    "(?i:'s|'t)|\\s{512}(?!\\S)|\\s{16}(?!\\S)|\\s|(?i)\\p{Lu}(?-i:\\p{Lu})|.",
     "^",
     "$|^\\w",
 };
@@ -275,6 +276,35 @@ static void case_is_pcre2_s(void **state)
     free(text);
     free(wanted);
     free(got);
+}
+
+/* PCRE2 refuses what takes more than 64 KiB, as a group of classes does that is repeated. */
+static void a_pattern_may_be_too_large_for_pcre2(void **state)
+{
+    static const char large[] = "(?:\\p{L}\\p{M}*){1,90}!|.", same[] = "(?:[ab]\\x{301}*){1,90}!|.";
+    struct kvr_random random = {.state = 13};
+    struct kvr_pattern *patterns_of[2];
+    struct match matches[2][2000];
+    char text[800];
+
+    (void)state;
+    assert_int_equal(kvr_pattern_compile(&patterns_of[0], large, strlen(large), NULL), KVR_OK);
+    assert_int_equal(kvr_pattern_compile(&patterns_of[1], same, strlen(same), NULL), KVR_OK);
+    for (int round = 0; round < 40; round++) {
+        size_t length = 0;
+        while (length < 700) {
+            const char *part = (const char *[]){"a", "b", "a", "\u0301", "1", "b", "a",
+                "!"}[kvr_random_below(&random, round % 2 ? 8 : 4)];
+            memcpy(text + length, part, strlen(part));
+            length += strlen(part);
+        }
+        text[length++] = '!';
+        int count = all_by_search(patterns_of[0], text, length, matches[0], 2000);
+        assert_int_equal(all_by_search(patterns_of[1], text, length, matches[1], 2000), count);
+        assert_memory_equal(matches[0], matches[1], (size_t)count * sizeof **matches);
+    }
+    kvr_pattern_release(patterns_of[0]);
+    kvr_pattern_release(patterns_of[1]);
 }
 
 static uint64_t steps_of(const struct kvr_pattern *pattern, const char *shown, const char *unit,
@@ -357,6 +387,7 @@ int main(void)
         cmocka_unit_test(random_patterns_match_as_pcre2_matches),
         cmocka_unit_test(patterns_of_models_match_as_pcre2_matches),
         cmocka_unit_test(case_is_pcre2_s),
+        cmocka_unit_test(a_pattern_may_be_too_large_for_pcre2),
         cmocka_unit_test(steps_grow_with_the_text),
         cmocka_unit_test(a_pattern_that_takes_too_many_steps_is_named),
     };
