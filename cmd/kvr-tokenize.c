@@ -323,6 +323,7 @@ static void warn(struct tool *tool, const struct pool *pool)
         all.tokenized += counts.tokenized;
         all.approximate += counts.approximate;
         all.guessed += counts.guessed;
+        all.beyond_vllm += counts.beyond_vllm;
         all.without_text += counts.without_text;
     }
     if (!all.tokenized && all.without_text)
@@ -338,6 +339,11 @@ static void warn(struct tool *tool, const struct pool *pool)
             "messages of %" PRIu64 " of %" PRIu64 " lines were joined plainly: there is no chat "
             "template beside the vocabulary (--template)",
             all.approximate, all.tokenized);
+    if (all.beyond_vllm)
+        tool_warn(tool,
+            "ids of %" PRIu64 " of %" PRIu64 " lines are none that vLLM has: a LoRA lacks its path "
+            "(legacy: its id), or an image its uuid",
+            all.beyond_vllm, all.tokenized);
 }
 
 static void tell(void *context, const char *text)

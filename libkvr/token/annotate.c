@@ -280,6 +280,8 @@ static void read_namespace(
         name = kvr_value_get(lora, "name");
         space->lora_path = text_member(kvr_value_get(lora, "path"), &a->scratch[3]);
         kvr_value_u64(kvr_value_get(lora, "id"), &space->lora_id);
+        if (kvr_value_missing(name))
+            name = kvr_value_get(lora, "id");
     } else {
         kvr_value_u64(lora, &space->lora_id);
     }
@@ -289,6 +291,18 @@ static void read_namespace(
     if (kvr_value_missing(salt)) /* as vLLM's API has it */
         salt = kvr_line_get(line, KVR_NAME_CACHE_SALT);
     space->salt = text_member(salt, &a->scratch[2]);
+}
+
+/* Whether vLLM hashes something of the line that the line does not tell. */
+static bool is_beyond_vllm(const struct kvr_annotator *a, const struct kvr_namespace *space)
+{
+    if (strncmp(a->options.chain->name, "vllm", 4) != 0)
+        return false;
+    if (space->lora.text && a->options.style == KVR_EXTRA_TAGGED && !space->lora_path.text)
+        return true;
+    if (space->lora.text && a->options.style == KVR_EXTRA_LEGACY && !space->lora_id)
+        return true;
+    return a->media.count && a->media.without_uuid;
 }
 
 static enum kvr_status add_hashes(struct kvr_annotator *a, const struct kvr_line *line,
@@ -305,6 +319,7 @@ static enum kvr_status add_hashes(struct kvr_annotator *a, const struct kvr_line
     a->numbers = room;
     a->chain.digest_length = a->chain.tokens = 0;
     read_namespace(a, line, &settings.space);
+    a->counts.beyond_vllm += is_beyond_vllm(a, &settings.space);
     enum kvr_status status = chain->begin(&settings, &a->chain, error);
     kvr_line_add(out, "hash_ids");
     kvr_buffer_append_byte(out, '[');

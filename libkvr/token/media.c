@@ -163,6 +163,7 @@ enum kvr_status kvr_media_place(struct kvr_media_places *places,
     size_t at = 0;
 
     places->count = 0;
+    places->without_uuid = false;
     if (!chat->media_count)
         return KVR_OK;
     if (!make_names(&places->names, chat))
@@ -174,6 +175,7 @@ enum kvr_status kvr_media_place(struct kvr_media_places *places,
         const struct kvr_chat_media *media = &chat->media[i];
         struct kvr_text name = {places->names.data + NAME_BYTES * i, NAME_BYTES};
         size_t start, length = 1;
+        places->without_uuid |= !media->uuid_length;
         if (media->uuid_length)
             name = (struct kvr_text){media->uuid, media->uuid_length};
         if (!runs)

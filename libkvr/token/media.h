@@ -16,6 +16,7 @@
 struct kvr_media_places {
     struct kvr_placed *items; /* in order of start */
     size_t count, capacity;
+    bool without_uuid;       /* some part has none */
     struct kvr_buffer names; /* made up for parts that have none */
 };
 
