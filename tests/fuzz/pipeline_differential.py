@@ -197,7 +197,7 @@ def texts(count):
 
 def ours(path, program, lines, *options):
     """Standard output's lines as objects, or the error."""
-    run = subprocess.run([program, "--no-cache", "-t", path, "--count", *options], input="".join(json.dumps(l) + "\n" for l in lines),
+    run = subprocess.run([program, "--no-cache", "-t", path, *options], input="".join(json.dumps(l) + "\n" for l in lines),
                          capture_output=True, text=True)
     if run.returncode:
         return run.returncode, run.stderr
@@ -208,14 +208,14 @@ def compare(program, path, file, wanted, show):
     content = json.dumps(file, ensure_ascii=False)
     with open(path, "w", encoding="utf-8") as out:
         out.write(content)
-    status, lines = ours(path, program, [{"prompt": text} for text, *_ in wanted], "--ids", "--special", "--bos", "no")
+    status, lines = ours(path, program, [{"prompt": text} for text, *_ in wanted], "--ids", "--count", "--special", "--bos", "no")
     if status == 4:
         return "not supported: " + lines.split(": ", 2)[-1].strip()
     if status:
         show(f"refused, status {status}: {lines}")
         return "differs"
-    variants = [lines, ours(path, program, [{"prompt": w[0]} for w in wanted], "--ids", "--special")[1],
-                ours(path, program, [{"prompt": w[0]} for w in wanted], "--ids", "--bos", "no")[1]]
+    variants = [lines, ours(path, program, [{"prompt": w[0]} for w in wanted], "--ids", "--count", "--special")[1],
+                ours(path, program, [{"prompt": w[0]} for w in wanted], "--ids", "--count", "--bos", "no")[1]]
     status, decoded = ours(path, program, [{"token_ids": w[1]} for w in wanted], "--decode")
     for number, (text, *ids, back) in enumerate(wanted):
         for variant in range(3):
