@@ -323,6 +323,7 @@ static void warn(struct tool *tool, const struct pool *pool)
         all.tokenized += counts.tokenized;
         all.approximate += counts.approximate;
         all.guessed += counts.guessed;
+        all.strict += counts.strict;
         all.beyond_vllm += counts.beyond_vllm;
         all.without_text += counts.without_text;
     }
@@ -339,6 +340,12 @@ static void warn(struct tool *tool, const struct pool *pool)
             "messages of %" PRIu64 " of %" PRIu64 " lines were joined plainly: there is no chat "
             "template beside the vocabulary (--template)",
             all.approximate, all.tokenized);
+    if (all.strict)
+        tool_warn(tool,
+            "%" PRIu64 " of the bad lines have messages as only an API has them; "
+            "add_generation_prompt makes them calls of the template itself (--style vllm reads "
+            "them as a server does)",
+            all.strict);
     if (all.beyond_vllm)
         tool_warn(tool,
             "ids of %" PRIu64 " of %" PRIu64 " lines are none that vLLM has: a LoRA lacks its path "

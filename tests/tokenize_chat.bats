@@ -38,16 +38,16 @@ prompt() {
     done
 }
 
-@test "a line with add_generation_prompt is a call of the template; what it raises says how to read it" {
+@test "a line with add_generation_prompt is a call of the template; --style vllm is named where that fails" {
     run kvr-tokenize --template t.jinja --count <<<"{\"messages\":[$CALL],\"add_generation_prompt\":true}"
     assert_failure 1
-    assert_output --partial "TypeError: argument of type 'NoneType' is not iterable"
-    assert_output --partial '--style vllm'
+    assert_line --regexp "TypeError: argument of type 'NoneType' is not iterable\$"
+    assert_line --regexp '^kvr-tokenize: 1 of the bad lines .*--style vllm'
     assert_equal "$(prompt --style vllm <<<"{\"messages\":[$CALL],\"add_generation_prompt\":true}" | cut -c 1-5)" '[user'
     # where nothing of an API is in it, there is nothing to advise
     run kvr-tokenize --template t.jinja --count <<<'{"messages":[{"role":"user","content":5}],"add_generation_prompt":true}'
     assert_failure 1
-    refute_output --partial --style
+    refute_output --partial 'as a server'
 }
 
 @test "what an engine would refuse is rendered as it stands, where that goes" {

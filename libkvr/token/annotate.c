@@ -150,12 +150,8 @@ static enum kvr_status render(struct kvr_annotator *a, const struct kvr_chat_mod
         request.style = KVR_CHAT_PLAIN;
         if (!kvr_chat_render(model->chat, a->run, &request, &a->text, &a->chat, NULL, &second))
             status = KVR_OK;
-    } else if (kvr_chat_request_api_forms(line)) {
-        second = *error;
-        kvr_error_set(error, status,
-            "%.400s (a line with add_generation_prompt is for the template itself; --style vllm "
-            "reads it as a server does)",
-            second.text);
+    } else {
+        a->counts.strict += kvr_chat_request_api_forms(line);
     }
     return status;
 }

@@ -55,6 +55,7 @@ struct kvr_annotate_counts {
     uint64_t tokenized;    /* that had something to tokenize */
     uint64_t approximate;  /* of these, messages joined for want of a template */
     uint64_t guessed;      /* of a model that is not known, with the default's tokens */
+    uint64_t strict;       /* that a template refused as they are, with what only an API defines */
     uint64_t beyond_vllm;  /* whose vLLM ids match none of vLLM's, as the line lacks a LoRA's path
                               (or id), or an image's uuid */
     uint64_t without_text; /* that had neither that nor hash_ids */
