@@ -220,7 +220,7 @@ class Maker:
 def build(directory):
     target = os.path.join(directory, "libkvr-template.so")
     sources = [os.path.join("libkvr", folder, name) for folder, prefix in (("token", "template"), ("base", "buffer"),
-                                                                           ("base", "error"))
+                                                                           ("base", "digits"), ("base", "error"))
                for name in sorted(os.listdir(os.path.join(ROOT, "libkvr", folder)))
                if name.startswith(prefix) and name.endswith(".c")]
     subprocess.check_call(["cc", "-D_GNU_SOURCE", "-std=gnu11", "-O1", "-g", "-fPIC", "-shared", "-Ilibkvr", "-I.", "-o",
@@ -231,7 +231,8 @@ def build(directory):
 def same(ours, theirs):
     if ours == theirs:
         return True
-    if ours[0] == "error" and ("object is not subscriptable" in ours[2] or "'slice'" in ours[2]):
+    if ours[0] == "error" and any(why in ours[2] for why in (
+            "object is not subscriptable", "'slice'", "slice indices must be")):
         return True  # jinja2 folds slices of constants into undefined
     if ours[0] != "error" or theirs[0] != "error":
         return False
