@@ -343,7 +343,7 @@ END
 
 @test "lines that lack what vLLM hashes are counted; a LoRA known by its id alone is one" {
     echo '{% for m in messages %}{{ m.content }}{% endfor %}' >t.jinja
-    lines='{"token_ids":[1,2],"lora":{"name":"a","path":"/p"}}
+    requests='{"token_ids":[1,2],"lora":{"name":"a","path":"/p"}}
 {"token_ids":[1,2],"lora":{"name":"a","id":3}}
 {"token_ids":[1,2],"lora":{"id":3}}
 {"token_ids":[1,2],"lora":3}
@@ -351,10 +351,10 @@ END
 {"messages":[{"role":"user","content":[{"type":"text","text":"hi there"},{"type":"image","uuid":"U"}]}]}
 {"messages":[{"role":"user","content":[{"type":"text","text":"hi there"},{"type":"image"}]}]}'
     for lacks in tagged:4 plain:1 legacy:2; do
-        kvr-tokenize --template t.jinja -b 2 --chain vllm-sha256_cbor --extra-keys "${lacks%:*}" <<<"$lines" >out 2>err
+        kvr-tokenize --template t.jinja -b 2 --chain vllm-sha256_cbor --extra-keys "${lacks%:*}" <<<"$requests" >out 2>err
         assert_equal "$(cat err)" "kvr-tokenize: ids of ${lacks#*:} of 7 lines are none that vLLM has: a LoRA lacks its path (legacy: its id), or an image its uuid"
     done
-    kvr-tokenize --template t.jinja -b 2 <<<"$lines" >out 2>err
+    kvr-tokenize --template t.jinja -b 2 <<<"$requests" >out 2>err
     assert_equal "$(cat err)" ''
     assert_equal "$(jq -s -c '[.[2].hash_ids == .[3].hash_ids, .[2].hash_ids == .[4].hash_ids]' out)" '[true,false]'
 }
