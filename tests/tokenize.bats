@@ -254,6 +254,13 @@ shared_vocabularies() {
     run kvr-tokenize -t tokenizer.json --template t.jinja --style llamacpp <<<'{"messages":[{"role":"assistant","content":"x"},{"role":"assistant","content":"y"}]}'
     assert_failure 1
     assert_output --partial 'two messages of the assistant at the end'
+    # llama.cpp puts what templates refuse of the system before the next text
+    echo '{% if messages[0].role == "system" %}{{ raise_exception("no system") }}{% endif %}{% for m in messages %}[{{ m.role }}:{{ m.content }}]{% endfor %}' >t.jinja
+    system='{"messages":[{"role":"system","content":"s"},{"role":"user","content":"u"}]}'
+    assert_equal "$(prompt llamacpp <<<"$system")" $'[user:s\nu]'
+    assert_equal "$(prompt llamacpp <<<'{"messages":[{"role":"system","content":"s"}]}')" ''
+    run kvr-tokenize -t tokenizer.json --template t.jinja --style plain <<<"$system"
+    assert_failure 1
     # what llama.cpp gives templates, and what it has without one
     echo '{{ enable_thinking }}{{ tools is defined }}{{ add_generation_prompt is defined }}{{ date_string == strftime_now("%d %b %Y") }}{{ datetime == strftime_now("%b %d %Y") }}' >t.jinja
     assert_equal "$(prompt llamacpp <<<'{"messages":[],"tools":[],"add_generation_prompt":false}')" TrueFalseFalseTrueTrue

@@ -263,11 +263,14 @@ enum kvr_status kvr_chat_render(const struct kvr_chat *chat, struct kvr_template
     kvr_run_reset(&made->run);
     made->run.out = out;
     done = kvr_run_protect(&made->run, render, &work);
-    if (!done && request->style == KVR_CHAT_SGLANG && made->run.status == KVR_BAD_INPUT &&
-        work.tools.type == VALUE_LIST) {
-        /* SGLang's second try: the template may want tools without their wrapping. */
+    /* SGLang's second try: the template may want tools without their wrapping. llama.cpp's: it may
+     * refuse a message of the system. */
+    bool flat_tools = request->style == KVR_CHAT_SGLANG && work.tools.type == VALUE_LIST;
+    bool no_system = request->style == KVR_CHAT_LLAMACPP;
+    if (!done && (flat_tools || no_system) && made->run.status == KVR_BAD_INPUT) {
         out->length = out_length;
-        work = (struct kvr_chat_work){.chat = chat, .request = request, .flat_tools = true};
+        work = (struct kvr_chat_work){
+            .chat = chat, .request = request, .flat_tools = flat_tools, .no_system = no_system};
         kvr_run_reset(&made->run);
         done = kvr_run_protect(&made->run, render, &work);
     }

@@ -41,7 +41,8 @@ enum kvr_chat_style {
      * of tool calls become objects, whole numbers lose their fraction (1.0 is 1), and a last
      * message of the assistant follows the rendered text, which then ends in a generation prompt
      * without thinking. Templates find enable_thinking, date_string and datetime set, and no tools
-     * where there are none; without a template it is ChatML. */
+     * where there are none; a system's message that the template refuses goes into the next one;
+     * without a template it is ChatML. */
     KVR_CHAT_LLAMACPP,
 };
 

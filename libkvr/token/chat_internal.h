@@ -67,6 +67,7 @@ struct kvr_chat_work {
     struct text *appended;  /* what follows the rendered text, or NULL */
     bool add_generation_prompt;
     bool flat_tools; /* without {"type": "function", "function": ...} around them */
+    bool no_system;  /* the system's message goes into the next one */
 };
 
 /* The messages and tools as the style has them; raises where they have no form to work with. */

@@ -488,6 +488,23 @@ static void leave_last_open(struct run *run, struct kvr_chat_work *work)
     kvr_dict_set_name(run, work->kwargs.dict, "enable_thinking", kvr_bool(false));
 }
 
+/* A system's message that the template refuses stands before the text of the next one. */
+static void merge_system(struct run *run, struct kvr_chat_work *work)
+{
+    struct list *messages = work->messages;
+    const struct value *first;
+    struct value *second;
+
+    if (!messages->count || !is_text(member(messages->items[0], "role"), "system"))
+        return;
+    first = member(messages->items[0], "content");
+    second = messages->count > 1 ? member(messages->items[1], "content") : NULL;
+    if (second && second->type == VALUE_TEXT && first->type == VALUE_TEXT)
+        second->text = kvr_text_join(
+            run, kvr_text_join(run, first->text, kvr_text_literal(run, "\n")), second->text);
+    memmove(messages->items, messages->items + 1, --messages->count * sizeof *messages->items);
+}
+
 /* ---- all of them ---- */
 
 void kvr_chat_style_apply(struct run *run, struct kvr_chat_work *work)
@@ -515,6 +532,8 @@ void kvr_chat_style_apply(struct run *run, struct kvr_chat_work *work)
             as_llamacpp(run, message->dict, named);
     }
     if (style == KVR_CHAT_LLAMACPP) {
+        if (work->no_system)
+            merge_system(run, work);
         work->tools = whole_numbers(work->tools);
         if (work->messages->count &&
             is_text(member(work->messages->items[work->messages->count - 1], "role"), "assistant"))
