@@ -5,9 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BLOCK 2048                                   /* places that a block of bits is for */
-#define INLINE inline __attribute__((always_inline)) /* a frame that is passed stays in registers  \
-                                                      */
+#define BLOCK 2048      /* places that a block of bits is for */
+#define SPARE_BLOCKS 64 /* kept for the next text */
+#define INLINE                                                                                     \
+    inline __attribute__((always_inline)) /* a frame that is passed stays in registers             \
+                                           */
 #define STEPS_PER_BYTE 100 /* and one for each step of the program; models take 31 at most */
 #define STEPS_AT_LEAST 1000000
 #define FRAME_LIMIT (512 * 1024 * 1024 / sizeof(struct kvr_walk_frame))
@@ -56,12 +58,14 @@ static void forget(struct kvr_walk *walk)
         struct kvr_walk_block *block = walk->used;
         walk->used = block->next;
         *block->place = NULL;
-        if (walk->spare) {
+        if (walk->spare_count == SPARE_BLOCKS) {
             free(block);
-        } else {
-            memset(block->bits, 0, sizeof block->bits);
-            walk->spare = block;
+            continue;
         }
+        memset(block->bits, 0, sizeof block->bits);
+        block->next = walk->spare;
+        walk->spare = block;
+        walk->spare_count++;
     }
     walk->block_count = 0;
 }
@@ -92,7 +96,11 @@ void kvr_walk_release(struct kvr_walk *walk)
     forget(walk);
     free(walk->known[0]);
     free(walk->known[1]);
-    free(walk->spare);
+    while (walk->spare) {
+        struct kvr_walk_block *block = walk->spare;
+        walk->spare = block->next;
+        free(block);
+    }
     free(walk->frames);
     free(walk->runs);
     memset(walk, 0, sizeof *walk);
@@ -141,9 +149,12 @@ static bool note(struct kvr_walk *walk, int kind, const struct kvr_walk_frame *f
 
     if (!*place) {
         *place = walk->spare ? walk->spare : calloc(1, sizeof **place);
-        walk->spare = NULL;
         if (!*place)
             return false;
+        if (walk->spare) {
+            walk->spare = walk->spare->next;
+            walk->spare_count--;
+        }
         (*place)->place = place;
         (*place)->next = walk->used;
         walk->used = *place;

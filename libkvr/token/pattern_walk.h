@@ -39,6 +39,7 @@ struct kvr_walk {
     struct kvr_walk_run *runs;
     struct kvr_walk_block **known[2]; /* bits, by place and split: it fails; it holds (in a look) */
     struct kvr_walk_block *used, *spare;
+    unsigned spare_count;
     size_t block_count, block_capacity;
     enum kvr_status status;
 };
