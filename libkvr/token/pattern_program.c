@@ -533,6 +533,22 @@ static void emit_node(struct parser *in, uint32_t number)
     }
 }
 
+/* The splits of the alternatives of all of a pattern are come to where a search starts, and from
+ * nowhere else. An alternative ends in a jump over those behind it. */
+static void mark_outermost(struct kvr_pattern_program *program)
+{
+    struct kvr_pattern_step *steps = program->steps;
+
+    for (uint32_t at = 0; steps[at].operation == KVR_OP_SPLIT && !steps[at].loop;
+         at = steps[at].second) {
+        uint32_t second = steps[at].second;
+        if (second <= at || steps[second - 1].operation != KVR_OP_JUMP ||
+            steps[second - 1].first <= second)
+            return;
+        steps[at].once = true;
+    }
+}
+
 enum kvr_status kvr_pattern_program_create(struct kvr_pattern_program **program,
     const char *expression, size_t length, struct kvr_error *error)
 {
@@ -546,6 +562,8 @@ enum kvr_status kvr_pattern_program_create(struct kvr_pattern_program **program,
         give_up(&in, KVR_UNSUPPORTED);
     emit_node(&in, all);
     emit(&in, (struct kvr_pattern_step){.operation = KVR_OP_MATCH});
+    if (!in.status)
+        mark_outermost(in.program);
     if (!in.status && !kvr_pattern_find_starts(in.program))
         in.status = KVR_NO_MEMORY;
     free(in.nodes);

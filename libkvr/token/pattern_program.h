@@ -42,6 +42,7 @@ enum kvr_pattern_loop { KVR_NO_LOOP, KVR_LOOP_FIRST, KVR_LOOP_SECOND };
 struct kvr_pattern_step {
     uint8_t operation, mode;
     bool negative; /* of a look */
+    bool once;     /* a split that a place is met at once only: nothing need be kept of it */
     uint8_t loop;  /* of a split: which of its ways leads back to it */
     uint16_t set;
     uint16_t maps[2]; /* of a split: the bytes that its ways start with, or KVR_NO_MAP */

@@ -317,7 +317,7 @@ static bool go_back(struct kvr_walk *walk, size_t base, struct place *here)
         case TAKE_SECOND:
             *here = (struct place){walk->program->steps[frame.step].second, frame.moved, frame.at};
             frame.after = NOTE_FAILED;
-            return push(walk, frame);
+            return walk->program->steps[frame.step].once || push(walk, frame);
         case NOTE_FAILED:
             if (!note(walk, 0, &frame))
                 walk->status = KVR_NO_MEMORY;
@@ -483,7 +483,7 @@ static enum outcome walk_from(
                 *stop = at; /* where it would end does not matter */
                 return MATCHED;
             }
-            if (!is_known(walk, 0, step->memo, moved, at)) {
+            if (step->once || !is_known(walk, 0, step->memo, moved, at)) {
                 struct kvr_walk_frame frame = {
                     number, first ? TAKE_SECOND : NOTE_FAILED, moved, (uint32_t)at, 0};
                 if (!push(walk, frame))

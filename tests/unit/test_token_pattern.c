@@ -22,7 +22,7 @@ static pcre2_code *compile_reference(const char *pattern)
 
     assert_int_equal(kvr_pattern_rewrite(pattern, strlen(pattern), &rewritten, NULL), KVR_OK);
     pcre2_code *code = pcre2_compile((PCRE2_SPTR)kvr_buffer_text(&rewritten), rewritten.length,
-        PCRE2_UTF | PCRE2_MULTILINE, &number, &offset, NULL);
+        PCRE2_UTF | PCRE2_MULTILINE | PCRE2_NO_AUTO_POSSESS, &number, &offset, NULL);
     kvr_buffer_release(&rewritten);
     return code;
 }
