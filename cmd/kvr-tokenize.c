@@ -142,8 +142,10 @@ static void list_one(const char *name, const char *path, bool hidden, void *cont
         return;
     kvr_buffer_append_text(out, "{\"name\":");
     kvr_json_write_string(out, name, strlen(name));
-    kvr_buffer_append_text(out, ",\"path\":");
-    kvr_json_write_string(out, path, strlen(path));
+    if (path) {
+        kvr_buffer_append_text(out, ",\"path\":");
+        kvr_json_write_string(out, path, strlen(path));
+    }
     kvr_buffer_append_text(out, "}\n");
 }
 
@@ -183,6 +185,9 @@ static enum kvr_status read_options(
         return kvr_error_set(error, KVR_BAD_USAGE, "--image-tokens: 1 to 1000000");
     if (settings->seed && strncmp(settings->chain, "vllm", 4) != 0)
         return kvr_error_set(error, KVR_BAD_USAGE, "--seed is for the chains of vLLM");
+    if (settings->extra_keys != chain_options[2].initial &&
+        strncmp(settings->chain, "vllm", 4) != 0)
+        return kvr_error_set(error, KVR_BAD_USAGE, "--extra-keys is for the chains of vLLM");
     if (settings->decode && (settings->count || settings->ids || settings->render))
         return kvr_error_set(error, KVR_BAD_USAGE,
             "--decode turns ids into text: --count, --ids and --render add what it reads");

@@ -209,11 +209,14 @@ static int print_wish(
 enum { GROUP_LIMIT = 24 };
 
 /* Descriptors 0 to 2 that are closed would be taken by the next file opened, which then would get
- * what was meant for standard output or error. */
+ * what was meant for standard output or error. A standard input that is closed is no empty one: to
+ * read it is an error. */
 static void keep_standard_descriptors(void)
 {
     int descriptor;
 
+    if (fcntl(STDIN_FILENO, F_GETFD) < 0)
+        (void)!open("/dev/null", O_WRONLY);
     while ((descriptor = open("/dev/null", O_RDWR)) >= 0 && descriptor <= STDERR_FILENO)
         ;
     if (descriptor > STDERR_FILENO)

@@ -86,6 +86,16 @@ requests() {
     seq -f '{"id":%.0f,"input_length":9,"prompt":"x"}' "$1"
 }
 
+@test "a standard input that is closed is no empty one" {
+    for program in match route stats tokenize; do
+        run bash -c "kvr-$program <&-"
+        assert_failure 3
+        assert_output --partial 'cannot read: Bad file descriptor'
+        run bash -c "kvr-$program /dev/null <&-"
+        assert_success
+    done
+}
+
 @test "unknown members pass byte for byte and numbers keep their digits" {
     check() {
         local line='{"id":"a","x": 1.50e+3 ,"big":18446744073709551615,"u":"\u00e9é\/","n":null,"hash_ids":[1, 2]'

@@ -431,6 +431,42 @@ END
     assert_output --partial PYTHONHASHSEED
 }
 
+@test "--list has the names that -t and auto find, and no others" {
+    local name='{"model":{"type":"BPE","vocab":{"a":0},"merges":[]}}'
+    mkdir -p in/org/model in/org/empty in/folder
+    echo "$name" | tee in/one.tokenizer.json in/two.json in/bare in/org/model/tokenizer.json >in/folder/tokenizer.json
+    echo '{"chat_template":"x"}' | tee in/one.tokenizer_config.json in/tokenizer_config.json >in/folder/tokenizer_config.json
+    echo 'This is a notice' | tee in/NOTICE >in/README.md
+    export KVR_TOKENIZERS=$PWD/in
+    run kvr-tokenize --list
+    assert_success
+    assert_equal "$(jq -r 'select((.path // "/in/") | contains("/in/")) | .name' <<<"$output" | tr '\n' ' ')" 'bare folder one org/model two bytes chars '
+    refute_line --partial NOTICE
+    for name in $(jq -r .name <<<"$output"); do
+        kvr-tokenize --count -t "$name" <<<'{"prompt":"a"}' >/dev/null
+    done
+    for name in NOTICE one.tokenizer_config tokenizer_config tokenizer_config.json org/empty org; do
+        run kvr-tokenize -t "$name" <<<'{}'
+        assert_failure 3
+        run kvr-tokenize -q --count --by-model auto <<<'{"model":"'$name'","prompt":"a"}'
+        assert_output --partial '"approximate":true'
+    done
+}
+
+@test "a lone binary says that there is no vocabulary at all; a relative cache folder is not used" {
+    cp "$BUILD/bin/kvr-tokenize" alone
+    if [ -e "$(sed -n 's/.*there is none.* or in //p' <(HOME= XDG_CACHE_HOME= ./alone <<<'{}' 2>&1))/cl100k_base.tiktoken.gz" ]; then
+        skip "kvr is installed here"
+    fi
+    run env HOME="$PWD" ./alone <<<'{}'
+    assert_failure 3
+    assert_output --regexp "^kvr-tokenize: no vocabulary 'cl100k_base': there is none in KVR_TOKENIZERS, in ~/.cache/kvr or in /"
+    HOME=$PWD XDG_CACHE_HOME=relative run kvr-tokenize --count <<<'{"prompt":"x"}'
+    assert_success
+    [ ! -e relative ]
+    [ -d .cache/kvr ]
+}
+
 @test "--list, and what is not there" {
     run kvr-tokenize --list
     assert_success
@@ -591,7 +627,7 @@ kvr-tokenize: 1 of 2 lines were bad'
 }
 
 @test "options that would say nothing are refused" {
-    for bad in '--seed 0' '--chain sglang --seed 0' '--image-tokens 0' '--image-tokens 1000001'; do
+    for bad in '--seed 0' '--extra-keys plain' '--chain sglang --extra-keys tagged' '--chain sglang --seed 0' '--image-tokens 0' '--image-tokens 1000001'; do
         # shellcheck disable=SC2086
         run kvr-tokenize $bad <<<'{"prompt":"x"}'
         assert_failure 2
@@ -624,6 +660,35 @@ kvr-tokenize: 1 of 2 lines were bad'
     run kvr-tokenize -t id.json <<<'{"prompt":"x"}'
     assert_failure 3
     assert_output --partial 'token id 4294967295 is above'
+}
+
+@test "messages name what is wrong with a vocabulary, and how deep and long a line may be" {
+    head -c 3000 /dev/urandom >noise
+    printf 'YQ== 0\nYg== x\n' >ranks
+    echo '{"model":{"type":"WordPiece","vocab":{}}}' >wp.json
+    echo '{"model":{"type":"BPE","vocab":{"a":0},"merges":[]},"added_tokens":5}' >added.json
+    while IFS='|' read -r file message; do
+        run kvr-tokenize -t "$file" <<<'{}'
+        assert_output "kvr-tokenize: vocabulary '$file': $message"
+    done <<'END'
+noise|this is no vocabulary: neither JSON nor lines of a token in base64 and its rank
+wp.json|the model type 'WordPiece' is not supported
+added.json|added_tokens is no list
+END
+    run kvr-tokenize -t ranks <<<'{}'
+    assert_output --partial "'ranks': line 2 has no number as its rank"
+    nested() {
+        python3 -c 'import sys; n = int(sys.argv[1]); print("{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"tools\":[{\"a\":" + "[" * n + "]" * n + "}]}")' "$1"
+    }
+    run --separate-stderr kvr-tokenize --count < <(nested 998)
+    assert_equal "${stderr_lines[0]}" "kvr-tokenize: stdin:1: the JSON is nested more than 1000 deep at byte 1056"
+    for threads in 1 2; do
+        run -0 --separate-stderr kvr-tokenize -j "$threads" --count < <(nested 997)
+        echo '{{ tools | tojson(indent=1) }}{{ tools }}' >deep.jinja
+        run -0 --separate-stderr kvr-tokenize -j "$threads" --count --template deep.jinja < <(nested 997)
+    done
+    run --separate-stderr kvr-tokenize --count --max-line 10 <<<'{"prompt":"Hello, world"}'
+    assert_equal "${stderr_lines[0]}" "kvr-tokenize: stdin:1: the line is longer than 10 bytes (--max-line)"
 }
 
 @test "what is no vocabulary is said to be what it is" {

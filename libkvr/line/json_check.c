@@ -21,6 +21,7 @@ struct walk {
     const uint32_t *positions;
     size_t count;
     struct kvr_members *members;
+    bool too_deep;
     bool no_memory;
     bool escapes; /* there is a backslash somewhere: looked for once, not in every string */
 };
@@ -265,8 +266,10 @@ static size_t walk_tokens(struct walk *walk, enum kvr_type *root, size_t *root_e
                 *root = type;
             else if (depth == 1 && member)
                 member->value = (struct kvr_value){text + at, 0, type};
-            if (++depth > KVR_JSON_DEPTH)
+            if (++depth > KVR_JSON_DEPTH) {
+                walk->too_deep = true;
                 return at;
+            }
             uint64_t bit = (uint64_t)1 << (depth % 64);
             in_object[depth / 64] = (in_object[depth / 64] & ~bit) | (type == KVR_OBJECT ? bit : 0);
             expect = type == KVR_OBJECT ? EXPECT_NAME_OR_END : EXPECT_VALUE_OR_END;
@@ -321,6 +324,9 @@ enum kvr_status kvr_json_check(struct kvr_structure *structure, const char *text
         return kvr_error_memory(error);
     if (wrong == length)
         return kvr_error_set(error, KVR_BAD_INPUT, "the JSON ends too early");
+    if (walk.too_deep)
+        return kvr_error_set(error, KVR_BAD_INPUT,
+            "the JSON is nested more than %d deep at byte %zu", KVR_JSON_DEPTH, wrong + 1);
     if (wrong != SIZE_MAX)
         return kvr_error_set(error, KVR_BAD_INPUT, "not JSON at byte %zu", wrong + 1);
     value->text = text + walk.positions[0];

@@ -125,8 +125,8 @@ static bool take_line(struct kvr_source *source, struct kvr_input *input,
 {
     while (kvr_input_line(input, source->options.line_limit_bytes, line)) {
         if (!line->text) {
-            *status = kvr_error_set(error, KVR_BAD_INPUT, "the line is longer than %zu bytes",
-                source->options.line_limit_bytes);
+            *status = kvr_error_set(error, KVR_BAD_INPUT,
+                "the line is longer than %zu bytes (--max-line)", source->options.line_limit_bytes);
             return true;
         }
         if (line->length) {

@@ -4,7 +4,7 @@
  * beside a build. In each of them NAME may be, gzip or not,
  *
  *     NAME.tiktoken   NAME.tokenizer.json   NAME.tekken.json   NAME.json   NAME   or a folder NAME
- *     with tokenizer.json, tekken.json or tokenizer.model.tiktoken inside
+ *     with tokenizer.json, tekken.json or tokenizer.model.tiktoken inside, also as ORG/NAME
  *
  * Templates stand beside them: see kvr_chat_find_files().
  */
@@ -26,7 +26,8 @@ enum kvr_status kvr_directory_find(
     const char *name, bool trusted, struct kvr_buffer *path, struct kvr_error *error);
 
 /* Calls found(name, path, context) for every vocabulary in the directories, in order; one that an
- * earlier directory hides is given too, with hidden set. */
+ * earlier directory or form of the name hides is given too, with hidden set. At the end "bytes" and
+ * "chars", which have no path (NULL). */
 void kvr_directory_list(
     void (*found)(const char *name, const char *path, bool hidden, void *context), void *context);
 

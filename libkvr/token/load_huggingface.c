@@ -197,6 +197,8 @@ static enum kvr_status load_added(
     struct kvr_value item;
     enum kvr_status status = begin_adding(source, &adding, error);
 
+    if (!status && !kvr_value_missing(list) && list.type != KVR_ARRAY)
+        status = kvr_error_set(error, KVR_BAD_INPUT, "added_tokens is no list");
     while (list.type == KVR_ARRAY && !status && kvr_next_element(&cursor, &item)) {
         struct kvr_text text;
         uint64_t id;

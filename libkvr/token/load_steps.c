@@ -15,7 +15,7 @@ enum kvr_status kvr_error_type(struct kvr_error *error, const char *what, struct
 
     if (type.type != KVR_STRING)
         return kvr_error_set(error, KVR_BAD_INPUT, "a %s without a type", what);
-    return kvr_error_set(error, KVR_UNSUPPORTED, "the %s type '%s'", what,
+    return kvr_error_set(error, KVR_UNSUPPORTED, "the %s type '%s' is not supported", what,
         kvr_printable(shown, sizeof shown, type.text + 1, type.length - 2));
 }
 

@@ -202,6 +202,9 @@ ptrdiff_t kvr_base64_decode(const char *text, size_t length, uint8_t *out)
     return wrong & 0xc0 ? -1 : (ptrdiff_t)count;
 }
 
+static const char no_vocabulary[] =
+    "this is no vocabulary: neither JSON nor lines of a token in base64 and its rank";
+
 /* One line: base64, a space, the rank. */
 static enum kvr_status read_line(struct kvr_source *source, const char *line, size_t length,
     uint64_t number, struct kvr_error *error)
@@ -211,12 +214,15 @@ static enum kvr_status read_line(struct kvr_source *source, const char *line, si
     uint64_t rank = 0;
 
     if (!space || space + 1 == line + length)
-        return kvr_error_set(
-            error, KVR_BAD_INPUT, "line %llu is not 'base64 rank'", (unsigned long long)number);
+        return number == 1 ? kvr_error_set(error, KVR_BAD_INPUT, "%s", no_vocabulary)
+                           : kvr_error_set(error, KVR_BAD_INPUT, "line %llu is not 'base64 rank'",
+                                 (unsigned long long)number);
     for (const char *p = space + 1; p < line + length; p++) {
         if (*p < '0' || *p > '9' || rank > KVR_TOKEN_LIMIT)
-            return kvr_error_set(error, KVR_BAD_INPUT, "line %llu has no rank that can be",
-                (unsigned long long)number);
+            return number == 1 ? kvr_error_set(error, KVR_BAD_INPUT, "%s", no_vocabulary)
+                               : kvr_error_set(error, KVR_BAD_INPUT,
+                                     "line %llu has no number as its rank, or one above %u",
+                                     (unsigned long long)number, KVR_TOKEN_LIMIT);
         rank = rank * 10 + (uint64_t)(*p - '0');
     }
     size_t encoded = (size_t)(space - line);

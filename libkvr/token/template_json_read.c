@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { JSON_DEPTH_LIMIT = 500 };
+enum { JSON_DEPTH_LIMIT = 1000 }; /* as of a line, KVR_JSON_DEPTH */
 
 struct reader {
     struct run *run;
