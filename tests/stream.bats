@@ -86,6 +86,30 @@ requests() {
     seq -f '{"id":%.0f,"input_length":9,"prompt":"x"}' "$1"
 }
 
+@test "a damaged file that an option names is 3, in every program, and no bad line" {
+    cd "$BATS_TEST_TMPDIR"
+    echo '{bad' >bad
+    while read -r command; do
+        # shellcheck disable=SC2086
+        run $command bad </dev/null
+        assert_equal "$command $status" "$command 3"
+        refute_output --partial 'lines were bad'
+    done <<'END'
+kvr-match -w
+kvr-route -w
+kvr-route --cost
+kvr-sim -w
+kvr-sim --cost
+kvr-send -w
+kvr-serve --listen 0 -w
+kvr-serve --listen 0 -w http://127.0.0.1:1 -t
+kvr-prefill --backend model --cost
+kvr-stats --alerts
+kvr-tokenize -t
+kvr-tokenize --by-model
+END
+}
+
 @test "a standard input that is closed is no empty one" {
     for program in match route stats tokenize; do
         run bash -c "kvr-$program <&-"
