@@ -33,6 +33,17 @@ ask() {
     assert_equal "$(count "$a" generations) $(count "$b" generations)" '2 0'
 }
 
+@test "a vocabulary that a request is the first to name is compiled and kept like the first" {
+    mock a
+    mkdir v
+    echo '{"model":{"type":"BPE","vocab":{"a":0,"b":1},"merges":[]}}' >v/m1.tokenizer.json
+    export KVR_TOKENIZERS=$PWD/v XDG_CACHE_HOME=$PWD/kept
+    serve port -w "a=http://127.0.0.1:$a" --by-model auto
+    assert_equal "$(find kept -name '*.kvv' | wc -l)" 1
+    curl -s -m 60 -o body -d '{"model":"m1","prompt":"ab"}' "http://127.0.0.1:$port/v1/completions"
+    assert_equal "$(find kept -name '*.kvv' | wc -l)" 2
+}
+
 @test "round-robin finds the cache half as often" {
     mock a
     mock b

@@ -369,6 +369,33 @@ END
     refute_line --partial '"model":"cl100k_base","prompt":"<|end|>","token_ids":[100257]'
 }
 
+@test "what replaced a vocabulary that is in use is another one" {
+    mkdir v
+    export KVR_TOKENIZERS=$PWD/v
+    echo '{"model":{"type":"BPE","vocab":{"a":0,"b":1},"merges":[]}}' >v/one.tokenizer.json
+    echo '{"model":{"type":"BPE","vocab":{"b":0,"a":1},"merges":[]}}' >other
+    # shellcheck disable=SC2094 # it waits for the answer to the first line
+    {
+        echo '{"model":"one","prompt":"a"}'
+        for _ in $(seq 100); do [ -s out ] && break || sleep 0.1; done
+        cat other >v/one.tokenizer.json
+        cp other v/two.tokenizer.json
+        printf '%s\n' '{"model":"two","prompt":"a"}' '{"model":"one","prompt":"a"}'
+    } | kvr-tokenize -q --by-model auto --ids --count >out
+    assert_equal "$(jq -c .token_ids out | tr '\n' ' ')" '[0] [1] [0] ' # what is loaded stays
+}
+
+@test "rank files of one text that are named .json are what their names say" {
+    shared_vocabularies
+    mkdir v
+    zcat "$KVR_TOKENIZERS/o200k_base.tiktoken.gz" | tee v/x-harmony.json >v/plain.json
+    for order in 'plain x-harmony' 'x-harmony plain'; do
+        for model in $order; do echo '{"model":"'"$model"'","prompt":"<|start|>"}'; done >lines
+        KVR_TOKENIZERS=v kvr-tokenize -q --by-model auto --special --count lines >out
+        assert_equal "$(jq -sc 'sort_by(.model) | map(.input_length)' out)" '[5,1]'
+    done
+}
+
 @test "a model's name is looked up in the vocabulary directories and nowhere else" {
     local name='{"model":{"type":"BPE","vocab":{"a":0,"b":1,"ab":2},"merges":["a b"]}}'
     mkdir -p in/deep outside in/.hidden
@@ -754,6 +781,20 @@ for rank in range(int(sys.argv[1])):
     run kvr-tokenize --count <<<'{"prompt":"Hello"}'
     assert_output '{"prompt":"Hello","input_length":1}'
     [ "$(stat -c %i "$file")" != "$before" ]
+}
+
+@test "the cache is of a file, not of its path, size and time of change; nothing waits at its place" {
+    for ids in '"a":0,"b":1' '"b":0,"a":1'; do
+        echo '{"model":{"type":"BPE","vocab":{'"$ids"'},"merges":[]}}' >x.tokenizer.json
+        touch -d 2020-01-01 x.tokenizer.json
+        run kvr-tokenize -t ./x.tokenizer.json --ids --count <<<'{"prompt":"a"}'
+        assert_output --partial "[$(jq .a <<<"{$ids}")]"
+    done
+    file=$(echo cache/kvr/compiled-*.kvv)
+    rm "$file"
+    mkfifo "$file"
+    run timeout 60 kvr-tokenize -t ./x.tokenizer.json --ids --count <<<'{"prompt":"a"}'
+    assert_output --partial '[1]'
 }
 
 # The real engine needs PyPI: KVR_REAL_WORKER=1 asks for it.

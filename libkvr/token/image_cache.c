@@ -19,13 +19,16 @@ void kvr_image_key_of(struct kvr_image_key *key, const char *path, const struct 
 {
     char *real = realpath(path, NULL);
     const char *name = real ? real : path;
+    /* who unpacks files may set their time of change as he likes, but not this one */
+    uint64_t place[] = {(uint64_t)info->st_ino, (uint64_t)info->st_dev,
+        (uint64_t)info->st_ctim.tv_sec, (uint64_t)info->st_ctim.tv_nsec};
 
     *key = (struct kvr_image_key){
         .path_hash = XXH3_64bits(name, strlen(name)),
         .bytes = (uint64_t)info->st_size,
         .mtime_ns =
             (uint64_t)info->st_mtim.tv_sec * UINT64_C(1000000000) + (uint64_t)info->st_mtim.tv_nsec,
-        .id = (uint64_t)info->st_ino * 31 + (uint64_t)info->st_dev,
+        .id = XXH3_64bits(place, sizeof place),
     };
     free(real);
 }
@@ -65,7 +68,7 @@ bool kvr_image_cache_read(
     bool whole = false;
 
     file_name(name, sizeof name, directory, key);
-    int descriptor = open(name, O_RDONLY | O_CLOEXEC);
+    int descriptor = open(name, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO would wait */
     if (descriptor < 0)
         return false;
     /* only our own file, or root's, is trusted */

@@ -34,6 +34,7 @@ struct entry {
 
 struct kvr_models {
     struct kvr_models_options options;
+    char *by_model, *cache_directory; /* own copies of the options that later names need */
     pthread_mutex_t lock;
     const struct kvr_chat_model *common; /* of lines without a model of their own */
     struct kvr_shared_vocabularies vocabularies;
@@ -363,9 +364,16 @@ enum kvr_status kvr_models_create(
     if (!m)
         return kvr_error_memory(error);
     m->options = *options;
+    m->options.by_model = m->by_model = options->by_model ? strdup(options->by_model) : NULL;
+    m->options.cache_directory = m->cache_directory =
+        options->cache_directory ? strdup(options->cache_directory) : NULL;
     pthread_mutex_init(&m->lock, NULL);
     enum kvr_status status =
-        named_model(m, options->tokenizer, options->template_file, &m->common, error);
+        !m->by_model != !options->by_model || !m->cache_directory != !options->cache_directory
+            ? kvr_error_memory(error)
+            : KVR_OK;
+    if (!status)
+        status = named_model(m, options->tokenizer, options->template_file, &m->common, error);
     if (!status && options->by_model && strcmp(options->by_model, "auto") != 0)
         status = read_map(m, options->by_model, error);
     if (status) {
@@ -391,6 +399,8 @@ void kvr_models_destroy(struct kvr_models *models)
     free(models->loaded);
     kvr_shared_vocabularies_release(&models->vocabularies);
     pthread_mutex_destroy(&models->lock);
+    free(models->by_model);
+    free(models->cache_directory);
     free(models);
 }
 

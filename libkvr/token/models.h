@@ -19,6 +19,7 @@ struct kvr_chat_model {
 
 struct kvr_models;
 
+/* The texts are the caller's, and copied. */
 struct kvr_models_options {
     const char *tokenizer;       /* name or file of the default */
     const char *template_file;   /* instead of the default's own; NULL: its own */
