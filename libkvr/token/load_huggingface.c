@@ -60,41 +60,91 @@ static bool is_byte_token(const char *text, size_t length)
     return length == 6 && memcmp(text, "<0x", 3) == 0 && text[5] == '>';
 }
 
-static enum kvr_status load_vocabulary(struct kvr_source *source, const struct file *file,
-    struct kvr_value vocab, struct kvr_buffer scratch[2], struct kvr_error *error)
+static enum kvr_status add_model_token(struct kvr_source *source, struct kvr_text text, uint64_t id,
+    struct kvr_buffer *scratch, struct kvr_error *error)
+{
+    uint8_t flags = 0;
+    const char *bytes = text.text;
+    size_t length = text.length;
+
+    kvr_buffer_clear(scratch);
+    if (source->byte_fallback && is_byte_token(text.text, text.length)) {
+        flags = KVR_TOKEN_BYTE;
+    } else if (kvr_load_token_bytes(source, text.text, text.length, scratch)) {
+        bytes = scratch->data;
+        length = scratch->length;
+    } else {
+        flags = KVR_TOKEN_ADDED; /* never from the model; decoded as it is written */
+    }
+    return scratch->failed ? kvr_error_memory(error)
+                           : kvr_source_add_token(source, id, bytes, length, flags, error);
+}
+
+/* Adds all members of model.vocab, or, where lasts (hash of a name -> its last member's number) are
+ * given, these alone. */
+static enum kvr_status add_members(struct kvr_source *source, const struct file *file,
+    struct kvr_value vocab, struct kvr_u64_map *lasts, struct kvr_buffer scratch[2],
+    struct kvr_error *error)
 {
     struct kvr_json_walk walk = kvr_json_walk_open(file->structure, file->text, vocab);
     struct kvr_member member;
 
-    if (vocab.type != KVR_OBJECT)
-        return kvr_error_set(error, KVR_BAD_INPUT, "model.vocab is no object");
-    kvr_source_expect(source, vocab.length / 20, vocab.length / 2);
-    while (kvr_json_walk_member(&walk, &member)) {
+    for (uint64_t number = 0; kvr_json_walk_member(&walk, &member); number++) {
         struct kvr_text text;
         uint64_t id;
         if (!kvr_value_text(member.name, &scratch[0], &text))
             return kvr_error_memory(error);
         if (!kvr_value_u64(member.value, &id))
             return kvr_error_set(error, KVR_BAD_INPUT, "an id of model.vocab is no number");
-        uint8_t flags = 0;
-        const char *bytes = text.text;
-        size_t length = text.length;
-        kvr_buffer_clear(&scratch[1]);
-        if (source->byte_fallback && is_byte_token(text.text, text.length)) {
-            flags = KVR_TOKEN_BYTE;
-        } else if (kvr_load_token_bytes(source, text.text, text.length, &scratch[1])) {
-            bytes = scratch[1].data;
-            length = scratch[1].length;
-        } else {
-            flags = KVR_TOKEN_ADDED; /* never from the model; decoded as it is written */
-        }
-        enum kvr_status status =
-            scratch[1].failed ? kvr_error_memory(error)
-                              : kvr_source_add_token(source, id, bytes, length, flags, error);
+        if (lasts && *kvr_u64_map_find(lasts, XXH3_64bits(text.text, text.length)) != number)
+            continue;
+        enum kvr_status status = add_model_token(source, text, id, &scratch[1], error);
         if (status)
             return status;
     }
     return KVR_OK;
+}
+
+static enum kvr_status find_lasts(const struct file *file, struct kvr_value vocab,
+    struct kvr_u64_map *lasts, struct kvr_buffer *scratch, struct kvr_error *error)
+{
+    struct kvr_json_walk walk = kvr_json_walk_open(file->structure, file->text, vocab);
+    struct kvr_member member;
+
+    for (uint64_t number = 0; kvr_json_walk_member(&walk, &member); number++) {
+        struct kvr_text text;
+        uint64_t *last = NULL;
+        if (kvr_value_text(member.name, scratch, &text))
+            last = kvr_u64_map_insert(lasts, XXH3_64bits(text.text, text.length), NULL);
+        if (!last)
+            return kvr_error_memory(error);
+        *last = number;
+    }
+    return KVR_OK;
+}
+
+/* To the reference the vocabulary is a map: of members of one name the last counts, and the ids of
+ * those before are nobody's. Such names are found by two tokens of one id, or by the index; only
+ * then is the vocabulary read again. */
+static enum kvr_status load_vocabulary(struct kvr_source *source, const struct file *file,
+    struct kvr_value vocab, struct kvr_buffer scratch[2], struct kvr_error *error)
+{
+    struct kvr_u64_map lasts = {0};
+
+    if (vocab.type != KVR_OBJECT)
+        return kvr_error_set(error, KVR_BAD_INPUT, "model.vocab is no object");
+    kvr_source_expect(source, vocab.length / 20, vocab.length / 2);
+    enum kvr_status status = add_members(source, file, vocab, NULL, scratch, error);
+    if (!status)
+        status = kvr_source_index(source, error);
+    if (status ? status != KVR_BAD_INPUT : !source->repeated)
+        return status;
+    kvr_source_forget_tokens(source);
+    status = find_lasts(file, vocab, &lasts, &scratch[0], error);
+    if (!status)
+        status = add_members(source, file, vocab, &lasts, scratch, error);
+    kvr_u64_map_release(&lasts);
+    return status;
 }
 
 /* Added tokens while they are loaded. Their ids are what the reference makes of them, whatever the

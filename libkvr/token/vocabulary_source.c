@@ -71,6 +71,15 @@ enum kvr_status kvr_source_add_token(struct kvr_source *source, uint64_t id, con
     return source->bytes.failed ? kvr_error_memory(error) : KVR_OK;
 }
 
+void kvr_source_forget_tokens(struct kvr_source *source)
+{
+    if (source->token_count)
+        memset(source->tokens, 0, source->token_count * sizeof *source->tokens);
+    source->token_count = 0;
+    source->indexed = source->repeated = false;
+    kvr_buffer_clear(&source->bytes);
+}
+
 enum kvr_status kvr_source_add_merge(struct kvr_source *source, uint32_t left, uint32_t right,
     uint32_t result, struct kvr_error *error)
 {
@@ -139,6 +148,8 @@ static void enter(struct kvr_source *source, uint32_t id)
     if (!*slot) { /* the first of equal texts counts */
         *slot = (uint32_t)(hash >> 32) >> KVR_SLOT_ID_BITS << KVR_SLOT_ID_BITS | (id + 1);
         token->flags |= KVR_SOURCE_FIRST;
+    } else {
+        source->repeated = true;
     }
 }
 
@@ -160,6 +171,7 @@ enum kvr_status kvr_source_index(struct kvr_source *source, struct kvr_error *er
         return kvr_error_memory(error);
     memset(source->string_slots, 0, slots * sizeof *source->string_slots);
     source->string_mask = slots - 1;
+    source->repeated = false;
     /* a token's slot is asked for while those before it are entered */
     for (uint32_t id = 0; id < source->token_count + AHEAD; id++) {
         if (id < source->token_count) {

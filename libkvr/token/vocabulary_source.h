@@ -30,7 +30,8 @@ struct kvr_source {
     uint32_t *string_slots; /* text -> id, hash:10 id + 1:22, built by kvr_source_index() */
     uint64_t *hashes;       /* of the texts of tokens that are indexed, by id */
     uint32_t string_mask;
-    bool indexed; /* no token was added since that belongs into the index */
+    bool indexed;  /* no token was added since that belongs into the index */
+    bool repeated; /* of the tokens indexed, some had the text of one before */
 };
 
 void kvr_source_release(struct kvr_source *source);
@@ -43,6 +44,9 @@ void kvr_source_expect_merges(struct kvr_source *source, size_t merges);
  * error. */
 enum kvr_status kvr_source_add_token(struct kvr_source *source, uint64_t id, const void *bytes,
     size_t length, uint8_t flags, struct kvr_error *error);
+
+/* Takes all tokens away again. */
+void kvr_source_forget_tokens(struct kvr_source *source);
 
 enum kvr_status kvr_source_add_merge(struct kvr_source *source, uint32_t left, uint32_t right,
     uint32_t result, struct kvr_error *error);

@@ -118,10 +118,58 @@ static void every_format_is_read_as_the_reference_reads_it(void **state)
     assert_int_equal(wrong, 0);
 }
 
+/* To the reference model.vocab is a map: of a name's members the last counts, and the ids of those
+ * before are free for others. Checked against tokenizers 0.23.3, which gives the added token the
+ * number of names, whatever has that id. */
+static void the_last_member_of_a_name_counts(void **state)
+{
+    static const struct {
+        const char *members;
+        uint32_t ids[3]; /* of ab, c and the added token */
+    } cases[] = {
+        {"\"ab\":2,\"c\":3", {2, 3, 4}}, {"\"ab\":2,\"c\":3,\"ab\":4", {4, 3, 4}},
+        {"\"ab\":4,\"c\":3,\"ab\":2", {2, 3, 4}}, {"\"ab\":2,\"ab\":2,\"c\":3", {2, 3, 4}},
+        {"\"ab\":2,\"\\u0061b\":3,\"c\":2", {3, 2, 4}},
+        {"\"ab\":4294967295,\"ab\":3,\"c\":2", {3, 2, 4}},
+        {"\"ab\":2,\"c\":2", {0}}, /* two names of one id: refused */
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct kvr_tokenizer *tokenizer;
+        struct kvr_encoder *encoder;
+        struct kvr_error error;
+        struct kvr_buffer file = {0};
+        struct kvr_ids ids = {0};
+        kvr_buffer_append_format(&file,
+            "{\"added_tokens\":[{\"id\":4,\"content\":\"+\"}],\"model\":{\"type\":\"BPE\","
+            "\"vocab\":{\"a\":0,\"b\":1,%s},\"merges\":[\"a b\"]}}",
+            cases[i].members);
+        enum kvr_status status =
+            kvr_tokenizer_parse(&tokenizer, file.data, file.length, "x.json", &error);
+        kvr_buffer_release(&file);
+        if (!cases[i].ids[0]) {
+            assert_int_equal(status, KVR_BAD_INPUT);
+            assert_string_equal(error.text, "two tokens have the id 2");
+            continue;
+        }
+        if (status)
+            fail_msg("%s: %s", cases[i].members, error.text);
+        assert_int_equal(kvr_encoder_new(&encoder, tokenizer, &error), KVR_OK);
+        assert_int_equal(kvr_encode(encoder, "abc+", 4, KVR_ENCODE_SPECIAL, &ids, &error), KVR_OK);
+        assert_int_equal(ids.count, 3);
+        assert_memory_equal(ids.data, cases[i].ids, sizeof cases[i].ids);
+        kvr_ids_release(&ids);
+        kvr_encoder_release(encoder);
+        kvr_tokenizer_release(tokenizer);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_format_is_read_as_the_reference_reads_it),
+        cmocka_unit_test(the_last_member_of_a_name_counts),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
