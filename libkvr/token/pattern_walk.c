@@ -10,8 +10,8 @@
 #define INLINE                                                                                     \
     inline __attribute__((always_inline)) /* a frame that is passed stays in registers             \
                                            */
-#define STEPS_PER_BYTE 100 /* and one for each step of the program; models take 31 at most */
-#define STEPS_AT_LEAST 1000000
+#define STEPS_PER_BYTE 100       /* and one for each step of the program; models take 31 at most */
+#define STEPS_AT_LEAST 100000000 /* some 0.3 s: possessive groups note nothing */
 #define FRAME_LIMIT (512 * 1024 * 1024 / sizeof(struct kvr_walk_frame))
 
 /* What to do when the way taken fails. */
