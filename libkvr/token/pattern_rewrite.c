@@ -357,9 +357,11 @@ struct writer {
     struct kvr_buffer *out;
     size_t atom;     /* where it starts */
     char quantifier; /* its last one: 'n' {n}, '{' another interval, 0 none */
+    size_t branch;   /* where the alternative starts */
     unsigned depth;
-    size_t groups[GROUP_NESTING]; /* where the open ones start */
-    bool caseless[GROUP_NESTING]; /* the option i behind them */
+    size_t groups[GROUP_NESTING];        /* where the open ones start */
+    bool caseless[GROUP_NESTING];        /* the option i behind them */
+    unsigned options[GROUP_NESTING + 1]; /* groups opened by (?i) at a depth, to be closed */
 };
 
 static void write_plain(struct writer *writer, const char *text, size_t length)
@@ -427,34 +429,57 @@ static void rewrite_quantifier(struct reader *in, struct writer *writer)
     in->at += size;
 }
 
-/* "(" and, of "(?imx-imx:", the options: m is there what s is here, that a dot matches all. */
+/* "(" and, of "(?imx-imx:", the options: m is there what s is here, that a dot matches all.
+ * Options alone, "(?i)", are a group of all that follows in the group around them, alternatives
+ * included: a(?i)b|c is a(?i:b|c). Where an alternative starts, PCRE2's reading is the same. */
 static enum kvr_status open_group(struct reader *in, struct writer *writer, struct kvr_error *error)
 {
     if (writer->depth == GROUP_NESTING)
         return kvr_error_set(error, KVR_UNSUPPORTED, "groups of a pattern nested too deep");
-    bool on = true, *behind = &writer->caseless[writer->depth];
-    *behind = in->caseless;
-    writer->groups[writer->depth++] = writer->out->length;
+    bool on = true, before = in->caseless, starts = writer->out->length == writer->branch;
+    size_t start = writer->out->length;
     write_plain(writer, "(", 1);
     in->at++;
-    if (in->at == in->length || in->text[in->at] != '?')
-        return KVR_OK;
-    do {
-        char option = in->text[in->at++];
-        on = on && option != '-';
-        in->caseless = option == 'i' ? on : in->caseless;
-        kvr_buffer_append_byte(writer->out, (uint8_t)(option == 'm' ? 's' : option));
-    } while (in->at < in->length && strchr("imsx-", in->text[in->at]) && in->text[in->at]);
-    if (in->at < in->length && in->text[in->at] == ')') /* (?i) is for what follows it */
-        *behind = in->caseless;
+    if (in->at < in->length && in->text[in->at] == '?') {
+        do {
+            char option = in->text[in->at++];
+            on = on && option != '-';
+            in->caseless = option == 'i' ? on : in->caseless;
+            kvr_buffer_append_byte(writer->out, (uint8_t)(option == 'm' ? 's' : option));
+        } while (in->at < in->length && strchr("imsx-", in->text[in->at]) && in->text[in->at]);
+        if (in->at < in->length && in->text[in->at] == ')') {
+            in->at++;
+            write_plain(writer, starts ? ")" : ":", 1);
+            writer->options[writer->depth] += !starts;
+            writer->branch = writer->out->length;
+            return KVR_OK;
+        }
+        /* what else opens it: a colon, a look, a name */
+        while (in->at < in->length && strchr(":=!<>", in->text[in->at]) && in->text[in->at]) {
+            char c = in->text[in->at++];
+            kvr_buffer_append_byte(writer->out, (uint8_t)c);
+            if (c != '<')
+                break;
+        }
+    }
+    writer->caseless[writer->depth] = before;
+    writer->groups[writer->depth++] = start;
+    writer->options[writer->depth] = 0;
+    writer->branch = writer->out->length;
     return KVR_OK;
+}
+
+static void close_options(struct writer *writer)
+{
+    for (; writer->options[writer->depth]; writer->options[writer->depth]--)
+        write_plain(writer, ")", 1);
 }
 
 enum kvr_status kvr_pattern_rewrite(
     const char *text, size_t length, struct kvr_buffer *out, struct kvr_error *error)
 {
     struct reader in = {.text = text, .length = length};
-    struct writer writer = {.out = out, .atom = out->length};
+    struct writer writer = {.out = out, .atom = out->length, .branch = out->length};
 
     while (in.at < length) {
         enum kvr_status status = KVR_OK;
@@ -465,6 +490,7 @@ enum kvr_status kvr_pattern_rewrite(
         } else if (text[in.at] == '(') {
             status = open_group(&in, &writer, error);
         } else if (text[in.at] == ')' && writer.depth) {
+            close_options(&writer);
             write_plain(&writer, ")", 1);
             writer.atom = writer.groups[--writer.depth];
             in.caseless = writer.caseless[writer.depth];
@@ -476,9 +502,11 @@ enum kvr_status kvr_pattern_rewrite(
             kvr_utf8_decode((const uint8_t *)text + in.at, (const uint8_t *)text + length, &size);
             write_plain(&writer, text + in.at, size);
             in.at += size;
+            writer.branch = text[in.at - 1] == '|' ? out->length : writer.branch;
         }
         if (status)
             return status;
     }
+    close_options(&writer);
     return out->failed ? kvr_error_memory(error) : KVR_OK;
 }

@@ -381,6 +381,33 @@ static void a_pattern_that_takes_too_many_steps_is_named(void **state)
     kvr_pattern_release(pattern);
 }
 
+/* Options alone are a group of all that follows them in the group around them, as Oniguruma reads
+ * them. What it matches was compared with tokenizers 0.23.3. */
+static void options_alone_take_the_alternatives_behind_them(void **state)
+{
+    static const char *const cases[][2] = {
+        {"a(?i)b|c", "a(?i:b|c)"},
+        {"(?:a(?i)b|c)d|e", "(?:a(?i:b|c))d|e"},
+        {"a(?i)b(?-i)c|d", "a(?i:b(?-i:c|d))"},
+        {"^(?m)a|.", "^(?s:a|.)"},
+        {"a|b(?i-m)c|(d)", "a|b(?i-s:c|(d))"},
+        {"(?=a(?i)b|c)+", "(?=a(?i:b|c))+"},
+        /* where an alternative starts, it is the same as it stands */
+        {"(?i)a|b", "(?i)a|b"},
+        {"(?i)(?m)a|b", "(?i)(?s)a|b"},
+        {"a|(?i)b|c", "a|(?i)b|c"},
+        {"(?<=(?i)a|b)(c)|(?:(?i)d|e)", "(?<=(?i)a|b)(c)|(?:(?i)d|e)"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct kvr_buffer out = {0};
+        assert_int_equal(kvr_pattern_rewrite(cases[i][0], strlen(cases[i][0]), &out, NULL), KVR_OK);
+        assert_string_equal(kvr_buffer_text(&out), cases[i][1]);
+        kvr_buffer_release(&out);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -390,6 +417,7 @@ int main(void)
         cmocka_unit_test(a_pattern_may_be_too_large_for_pcre2),
         cmocka_unit_test(steps_grow_with_the_text),
         cmocka_unit_test(a_pattern_that_takes_too_many_steps_is_named),
+        cmocka_unit_test(options_alone_take_the_alternatives_behind_them),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
