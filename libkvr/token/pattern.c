@@ -24,6 +24,17 @@ struct kvr_pattern {
     char shown[60];
 };
 
+/* Of PCRE2's reasons to refuse a pattern, those that are its own: Oniguruma may read it. */
+static bool is_limit(int number)
+{
+    return number == PCRE2_ERROR_PATTERN_TOO_LARGE || number == PCRE2_ERROR_QUANTIFIER_TOO_BIG ||
+           number == PCRE2_ERROR_PARENTHESES_NEST_TOO_DEEP ||
+           number == PCRE2_ERROR_PATTERN_TOO_COMPLICATED ||
+           number == PCRE2_ERROR_LOOKBEHIND_NOT_FIXED_LENGTH ||
+           number == PCRE2_ERROR_LOOKBEHIND_TOO_COMPLICATED ||
+           number == PCRE2_ERROR_LOOKBEHIND_TOO_LONG;
+}
+
 static enum kvr_status compile(
     struct kvr_pattern *p, const struct kvr_buffer *rewritten, struct kvr_error *error)
 {
@@ -54,6 +65,9 @@ static enum kvr_status compile(
         return status;
     if (!p->code) {
         pcre2_get_error_message(number, why, sizeof why);
+        if (is_limit(number))
+            return kvr_error_set(error, KVR_UNSUPPORTED,
+                "the split pattern '%s' is not supported: %s", p->shown, (char *)why);
         return kvr_error_set(error, KVR_BAD_INPUT, "a split pattern: %s", (char *)why);
     }
     /* without a JIT for this machine, matching is slower and the same */

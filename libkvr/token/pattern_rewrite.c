@@ -12,6 +12,7 @@ struct reader {
     const char *text;
     size_t length, at;
     bool caseless; /* the option i holds here */
+    bool extended; /* and x: spaces and comments are left out */
 };
 
 static bool looking_at(const struct reader *in, const char *what)
@@ -361,6 +362,7 @@ struct writer {
     unsigned depth;
     size_t groups[GROUP_NESTING];        /* where the open ones start */
     bool caseless[GROUP_NESTING];        /* the option i behind them */
+    bool extended[GROUP_NESTING];        /* and x */
     unsigned options[GROUP_NESTING + 1]; /* groups opened by (?i) at a depth, to be closed */
 };
 
@@ -431,12 +433,14 @@ static void rewrite_quantifier(struct reader *in, struct writer *writer)
 
 /* "(" and, of "(?imx-imx:", the options: m is there what s is here, that a dot matches all.
  * Options alone, "(?i)", are a group of all that follows in the group around them, alternatives
- * included: a(?i)b|c is a(?i:b|c). Where an alternative starts, PCRE2's reading is the same. */
+ * included: a(?i)b|c is a(?i:b|c). Where an alternative starts, PCRE2's reading is the same. What x
+ * leaves out is left out here. */
 static enum kvr_status open_group(struct reader *in, struct writer *writer, struct kvr_error *error)
 {
     if (writer->depth == GROUP_NESTING)
         return kvr_error_set(error, KVR_UNSUPPORTED, "groups of a pattern nested too deep");
-    bool on = true, before = in->caseless, starts = writer->out->length == writer->branch;
+    bool on = true, caseless = in->caseless, extended = in->extended;
+    bool starts = writer->out->length == writer->branch;
     size_t start = writer->out->length;
     write_plain(writer, "(", 1);
     in->at++;
@@ -445,7 +449,9 @@ static enum kvr_status open_group(struct reader *in, struct writer *writer, stru
             char option = in->text[in->at++];
             on = on && option != '-';
             in->caseless = option == 'i' ? on : in->caseless;
-            kvr_buffer_append_byte(writer->out, (uint8_t)(option == 'm' ? 's' : option));
+            in->extended = option == 'x' ? on : in->extended;
+            if (option != 'x')
+                kvr_buffer_append_byte(writer->out, (uint8_t)(option == 'm' ? 's' : option));
         } while (in->at < in->length && strchr("imsx-", in->text[in->at]) && in->text[in->at]);
         if (in->at < in->length && in->text[in->at] == ')') {
             in->at++;
@@ -454,6 +460,9 @@ static enum kvr_status open_group(struct reader *in, struct writer *writer, stru
             writer->branch = writer->out->length;
             return KVR_OK;
         }
+        if (in->at < in->length && strchr("~yWDSIL", in->text[in->at]) && in->text[in->at])
+            return kvr_error_set(error, KVR_UNSUPPORTED,
+                "the group '(?%c' of a split pattern is not supported", in->text[in->at]);
         /* what else opens it: a colon, a look, a name */
         while (in->at < in->length && strchr(":=!<>", in->text[in->at]) && in->text[in->at]) {
             char c = in->text[in->at++];
@@ -462,7 +471,8 @@ static enum kvr_status open_group(struct reader *in, struct writer *writer, stru
                 break;
         }
     }
-    writer->caseless[writer->depth] = before;
+    writer->caseless[writer->depth] = caseless;
+    writer->extended[writer->depth] = extended;
     writer->groups[writer->depth++] = start;
     writer->options[writer->depth] = 0;
     writer->branch = writer->out->length;
@@ -475,6 +485,19 @@ static void close_options(struct writer *writer)
         write_plain(writer, ")", 1);
 }
 
+/* Skips a space or a comment of an extended pattern. A quantifier behind it stands alone. */
+static bool skip_unread(struct reader *in, struct writer *writer)
+{
+    if (!in->extended || !in->text[in->at] || !strchr(" \t\n\r\f#", in->text[in->at]))
+        return false;
+    if (in->text[in->at] == '#')
+        while (in->at + 1 < in->length && in->text[in->at] != '\n')
+            in->at++;
+    in->at++;
+    writer->quantifier = 'n';
+    return true;
+}
+
 enum kvr_status kvr_pattern_rewrite(
     const char *text, size_t length, struct kvr_buffer *out, struct kvr_error *error)
 {
@@ -483,6 +506,8 @@ enum kvr_status kvr_pattern_rewrite(
 
     while (in.at < length) {
         enum kvr_status status = KVR_OK;
+        if (skip_unread(&in, &writer))
+            continue;
         if (text[in.at] == '\\' || text[in.at] == '[') {
             write_plain(&writer, "", 0);
             status = text[in.at] == '[' ? rewrite_class(&in, out, error)
@@ -494,6 +519,7 @@ enum kvr_status kvr_pattern_rewrite(
             write_plain(&writer, ")", 1);
             writer.atom = writer.groups[--writer.depth];
             in.caseless = writer.caseless[writer.depth];
+            in.extended = writer.extended[writer.depth];
             in.at++;
         } else if (strchr("+*?{", text[in.at]) && text[in.at]) {
             rewrite_quantifier(&in, &writer);

@@ -392,6 +392,8 @@ static void options_alone_take_the_alternatives_behind_them(void **state)
         {"^(?m)a|.", "^(?s:a|.)"},
         {"a|b(?i-m)c|(d)", "a|b(?i-s:c|(d))"},
         {"(?=a(?i)b|c)+", "(?=a(?i:b|c))+"},
+        {"a(?x) b # [ ( \n | c+ +", "a(?:b|(?:c+)+)"},
+        {"(?x: a [ b] )\\ c (?-x: d) # (", "(?:a[\\x{20}\\x{62}])\\x{20}c (?-: d) # ("},
         /* where an alternative starts, it is the same as it stands */
         {"(?i)a|b", "(?i)a|b"},
         {"(?i)(?m)a|b", "(?i)(?s)a|b"},
@@ -408,6 +410,37 @@ static void options_alone_take_the_alternatives_behind_them(void **state)
     }
 }
 
+/* What Oniguruma reads and cannot be run here is not supported; what nobody reads is damaged. */
+static void a_pattern_that_cannot_be_run_is_named(void **state)
+{
+    static const struct {
+        const char *pattern, *text;
+        enum kvr_status status;
+    } cases[] = {
+        {"(?:ab){40000}|a",
+            "the split pattern '(?:ab){40000}|a' is not supported: ", KVR_UNSUPPORTED},
+        {"a{70000}", "the split pattern 'a{70000}' is not supported: ", KVR_UNSUPPORTED},
+        {"(?<=a+)b",
+            "the split pattern '(?<=a+)b' is not supported: lookbehind assertion is not fixed "
+            "length",
+            KVR_UNSUPPORTED},
+        {"a|(?~b)", "the group '(?~' of a split pattern is not supported", KVR_UNSUPPORTED},
+        {"a(", "a split pattern: ", KVR_BAD_INPUT},
+        {"a|*", "a split pattern: ", KVR_BAD_INPUT},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const char *shown = cases[i].pattern;
+        struct kvr_pattern *pattern;
+        struct kvr_error error;
+        assert_int_equal(
+            kvr_pattern_compile(&pattern, shown, strlen(shown), &error), cases[i].status);
+        error.text[strlen(cases[i].text)] = '\0'; /* without PCRE2's words */
+        assert_string_equal(error.text, cases[i].text);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -418,6 +451,7 @@ int main(void)
         cmocka_unit_test(steps_grow_with_the_text),
         cmocka_unit_test(a_pattern_that_takes_too_many_steps_is_named),
         cmocka_unit_test(options_alone_take_the_alternatives_behind_them),
+        cmocka_unit_test(a_pattern_that_cannot_be_run_is_named),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
