@@ -128,6 +128,39 @@ places() {
     assert_equal "$(jq .input_length <<<"$output")" 30001
 }
 
+@test "a template may write many parts in any order" {
+    echo '{"model":{"type":"BPE","vocab":{"a":0,"b":1},"merges":[]}}' >tokenizer.json
+    write='{% if p.type == "text" %}{{ p.text }}{% else %}b{% endif %}{% endfor %}{% endfor %}'
+    echo "{% for m in messages %}{% for p in m.content %}$write" >ordered.jinja
+    echo "{% for m in messages %}{% for p in m.content | reverse %}$write" >reversed.jinja
+    echo "{% for m in messages %}{% for p in m.content | sort(attribute='at') %}$write" >sorted.jinja
+    python3 - <<'END'
+import json, random
+parts = [part for i in range(400000)
+         for part in ({"type": "image", "uuid": f"u{i}"}, {"type": "text", "text": "a"})]
+for at, part in enumerate(parts):
+    part["at"] = at
+shuffled = random.Random(1).sample(parts, len(parts))
+for name, content in ("ordered", parts), ("reversed", parts[::-1]), ("sorted", shuffled):
+    print(json.dumps({"messages": [{"role": "user", "content": content}]}), file=open(name, "w"))
+END
+    for order in ordered reversed sorted; do
+        # the same prompt; a quadratic search takes minutes
+        timeout -s KILL 60 kvr-tokenize -q -b 16 -t tokenizer.json --template $order.jinja $order >out
+        jq -c '[.input_length, .hash_ids]' out >$order.ids
+        cmp ordered.ids $order.ids
+    done
+    assert_equal "$(jq -c '[.[0], (.[1] | length, (unique | length))]' ordered.ids)" '[800000,50000,50000]'
+}
+
+@test "images of one token get as many as they take, those of more keep theirs" {
+    echo '{"model":{"type":"BPE","vocab":{"a":0,"b":1},"merges":[]},"added_tokens":[{"id":2,"content":"<|image_pad|>","special":true}]}' >tokenizer.json
+    echo '{% for m in messages %}{% for p in m.content %}{% if p.type == "text" %}{{ p.text }}{% else %}{{ "<|image_pad|>" * p.n }}{% endif %}{% endfor %}{% endfor %}' >t.jinja
+    python3 -c 'import json; print(json.dumps({"messages": [{"role": "user", "content": [part for i in range(3000) for part in ({"type": "image", "n": 2 if i % 3 == 0 else 1}, {"type": "text", "text": "a"})]}]}))' >many
+    kvr-tokenize -q -b 16 -t tokenizer.json --template t.jinja --image-tokens 5 --ids many >out
+    assert_equal "$(jq -c '[.input_length, (.token_ids == ([range(1000)] | map([2,2,0,2,2,2,2,2,0,2,2,2,2,2,0]) | add))]' out)" '[15000,true]'
+}
+
 @test "kvr-serve: conversations with tools keep their worker, in process and with a pipeline" {
     mock a
     mock b

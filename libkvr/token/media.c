@@ -9,7 +9,7 @@ enum { NAME_BYTES = 16 };
 
 /* ---- from bytes of the text to tokens ---- */
 
-/* For offsets that grow as a rule. */
+/* Where the tokens' bytes are the text, offsets come in order and all of them take one walk. */
 struct finder {
     const struct kvr_media_prompt *prompt;
     bool exact; /* the tokens' own bytes are the text */
@@ -31,8 +31,6 @@ static void find_by_bytes(struct finder *f, size_t offset)
 {
     const struct kvr_ids *ids = f->prompt->ids;
 
-    if (offset < f->offset)
-        f->token = f->at = 0;
     while (f->token < ids->count) {
         size_t bytes = kvr_tokenizer_token_bytes(f->prompt->model->tokenizer, ids->data[f->token]);
         if (f->at + bytes > offset)
@@ -80,56 +78,91 @@ static enum kvr_status find_token(
     return status;
 }
 
-/* ---- the places ---- */
-
-static bool place(
-    struct kvr_media_places *places, struct kvr_text identifier, size_t start, size_t length)
+static int by_place(const void *a, const void *b)
 {
-    struct kvr_placed *items =
-        kvr_grow(places->items, &places->capacity, places->count + 1, sizeof *items);
+    const struct kvr_media_spot *first = a, *second = b;
 
-    if (!items)
-        return false;
-    places->items = items;
-    /* in order of start, as chains want them: a template may write parts in another order */
-    size_t at = places->count++;
-    for (; at && items[at - 1].start > start; at--)
-        items[at] = items[at - 1];
-    items[at] = (struct kvr_placed){identifier, start, length};
-    return true;
+    if (first->at != second->at)
+        return first->at < second->at ? -1 : 1;
+    return first->part < second->part ? -1 : first->part > second->part;
 }
 
-/* Gives the image at ids[at] as many tokens as it takes. */
-static bool widen(struct kvr_ids *ids, size_t at, size_t wanted)
+static void sort(struct kvr_media_spot *spots, size_t count)
 {
+    for (size_t i = 1; i < count; i++)
+        if (by_place(&spots[i - 1], &spots[i]) > 0) {
+            qsort(spots, count, sizeof *spots, by_place);
+            return;
+        }
+}
+
+/* Makes spots of the parts' tokens, in order. A template may write parts in any order. It takes a
+ * second sorting as parts of one token stay in the order of the messages. Places found by encoding
+ * depend on the order of asking, which is that of the messages. */
+static enum kvr_status find_spots(struct kvr_media_spot *spots,
+    const struct kvr_media_prompt *prompt, const struct kvr_chat_result *chat,
+    struct kvr_error *error)
+{
+    struct finder finder = finder_begin(prompt);
+    size_t count = chat->media_count;
+    enum kvr_status status = KVR_OK;
+
+    for (size_t i = 0; i < count; i++)
+        spots[i] = (struct kvr_media_spot){chat->media[i].text_offset, i};
+    if (finder.exact)
+        sort(spots, count);
+    for (size_t i = 0; i < count && !status; i++)
+        status = find_token(&finder, spots[i].at, &spots[i].at, error);
+    if (!status)
+        sort(spots, count);
+    return status;
+}
+
+/* ---- runs of the image token ---- */
+
+static bool starts_run(const struct kvr_ids *ids, size_t at, uint32_t image)
+{
+    return ids->data[at] == image && (!at || ids->data[at - 1] != image);
+}
+
+static bool is_single(const struct kvr_ids *ids, size_t at, uint32_t image)
+{
+    return starts_run(ids, at, image) && (at + 1 == ids->count || ids->data[at + 1] != image);
+}
+
+/* Gives each image that is one token as many as it takes: from the end on, so that no token moves
+ * more than once. */
+static bool widen_singles(struct kvr_ids *ids, uint32_t image, size_t wanted)
+{
+    size_t singles = 0, more;
+
     if (wanted <= 1)
         return true;
-    if (!kvr_ids_reserve(ids, wanted - 1))
+    for (size_t i = 0; i < ids->count; i++)
+        singles += is_single(ids, i, image);
+    if (__builtin_mul_overflow(singles, wanted - 1, &more) || !kvr_ids_reserve(ids, more))
         return false;
-    memmove(&ids->data[at + wanted], &ids->data[at + 1], (ids->count - at - 1) * sizeof *ids->data);
-    for (size_t i = 1; i < wanted; i++)
-        ids->data[at + i] = ids->data[at];
-    ids->count += wanted - 1;
+    size_t to = ids->count + more;
+    /* to - i is what singles before i add: with none, all is in its place */
+    for (size_t i = ids->count; to > i; i--) {
+        size_t copies = is_single(ids, i - 1, image) ? wanted : 1;
+        uint32_t id = ids->data[i - 1];
+        while (copies--)
+            ids->data[--to] = id;
+    }
+    ids->count += more;
     return true;
 }
 
-/* The next run of the image token from *at on, wide enough; *at goes behind it. */
-static bool next_run(
-    const struct kvr_media_prompt *prompt, size_t *at, size_t *start, size_t *length)
+/* The next run of the image token from `at` on; returns where it ends. */
+static size_t next_run(const struct kvr_ids *ids, uint32_t image, size_t at, size_t *start)
 {
-    struct kvr_ids *ids = prompt->ids;
-    uint32_t image = prompt->model->image_id;
-
-    while (ids->data[*at] != image)
-        ++*at;
-    *start = *at;
-    if (*at + 1 == ids->count || ids->data[*at + 1] != image)
-        if (!widen(ids, *at, prompt->image_tokens))
-            return false;
-    while (*at < ids->count && ids->data[*at] == image)
-        ++*at;
-    *length = *at - *start;
-    return true;
+    while (ids->data[at] != image)
+        at++;
+    *start = at;
+    while (at < ids->count && ids->data[at] == image)
+        at++;
+    return at;
 }
 
 static bool has_run_for_each(const struct kvr_media_prompt *prompt, size_t count)
@@ -141,11 +174,13 @@ static bool has_run_for_each(const struct kvr_media_prompt *prompt, size_t count
     if (image == KVR_NO_TOKEN)
         return false;
     for (size_t i = 0; i < ids->count; i++)
-        runs += ids->data[i] == image && (!i || ids->data[i - 1] != image);
+        runs += starts_run(ids, i, image);
     return runs == count;
 }
 
-/* The identifier of a part is its uuid, as it is in vLLM, else made of its hash. */
+/* ---- the places ---- */
+
+/* For the identifiers of parts without one of their own. */
 static bool make_names(struct kvr_buffer *names, const struct kvr_chat_result *chat)
 {
     kvr_buffer_clear(names);
@@ -154,38 +189,62 @@ static bool make_names(struct kvr_buffer *names, const struct kvr_chat_result *c
     return !names->failed;
 }
 
+/* The identifier of a part is its uuid, as it is in vLLM, else made of its hash. */
+static void place(struct kvr_media_places *places, const struct kvr_chat_result *chat, size_t part,
+    size_t start, size_t length)
+{
+    const struct kvr_chat_media *media = &chat->media[part];
+    struct kvr_text name = {places->names.data + NAME_BYTES * part, NAME_BYTES};
+
+    if (media->uuid_length)
+        name = (struct kvr_text){media->uuid, media->uuid_length};
+    else
+        places->without_uuid = true;
+    places->items[places->count++] = (struct kvr_placed){name, start, length};
+}
+
+static bool make_room(struct kvr_media_places *places, size_t count)
+{
+    struct kvr_placed *items =
+        kvr_grow(places->items, &places->capacity, count, sizeof *places->items);
+
+    if (!items)
+        return false;
+    places->items = items;
+    struct kvr_media_spot *spots =
+        kvr_grow(places->spots, &places->spot_capacity, count, sizeof *places->spots);
+    if (!spots)
+        return false;
+    places->spots = spots;
+    return true;
+}
+
 enum kvr_status kvr_media_place(struct kvr_media_places *places,
     const struct kvr_media_prompt *prompt, const struct kvr_chat_result *chat,
     struct kvr_error *error)
 {
-    enum kvr_status status = KVR_OK;
-    struct finder finder;
-    size_t at = 0;
+    size_t count = chat->media_count;
+    uint32_t image = prompt->model->image_id;
 
     places->count = 0;
     places->without_uuid = false;
-    if (!chat->media_count)
+    if (!count)
         return KVR_OK;
-    if (!make_names(&places->names, chat))
+    if (!make_names(&places->names, chat) || !make_room(places, count))
         return kvr_error_memory(error);
-    bool runs = has_run_for_each(prompt, chat->media_count);
-    if (!runs)
-        finder = finder_begin(prompt);
-    for (size_t i = 0; i < chat->media_count && !status; i++) {
-        const struct kvr_chat_media *media = &chat->media[i];
-        struct kvr_text name = {places->names.data + NAME_BYTES * i, NAME_BYTES};
-        size_t start, length = 1;
-        places->without_uuid |= !media->uuid_length;
-        if (media->uuid_length)
-            name = (struct kvr_text){media->uuid, media->uuid_length};
-        if (!runs)
-            status = find_token(&finder, media->text_offset, &start, error);
-        else if (!next_run(prompt, &at, &start, &length))
-            status = kvr_error_memory(error);
-        if (!status && !place(places, name, start, length))
-            status = kvr_error_memory(error);
+    if (!has_run_for_each(prompt, count)) {
+        enum kvr_status status = find_spots(places->spots, prompt, chat, error);
+        for (size_t i = 0; i < count && !status; i++)
+            place(places, chat, places->spots[i].part, places->spots[i].at, 1);
+        return status;
     }
-    return status;
+    if (!widen_singles(prompt->ids, image, prompt->image_tokens))
+        return kvr_error_memory(error);
+    for (size_t i = 0, at = 0, start; i < count; i++) {
+        at = next_run(prompt->ids, image, at, &start);
+        place(places, chat, i, start, at - start);
+    }
+    return KVR_OK;
 }
 
 void kvr_media_cut(struct kvr_media_places *places, size_t tokens)
@@ -207,6 +266,7 @@ void kvr_media_cut(struct kvr_media_places *places, size_t tokens)
 void kvr_media_release(struct kvr_media_places *places)
 {
     free(places->items);
+    free(places->spots);
     kvr_buffer_release(&places->names);
     memset(places, 0, sizeof *places);
 }

@@ -13,9 +13,16 @@
 #include "token/hash.h"
 #include "token/models.h"
 
+/* Where a part stands: in the text, then among the tokens. */
+struct kvr_media_spot {
+    size_t at, part;
+};
+
 struct kvr_media_places {
     struct kvr_placed *items; /* in order of start */
     size_t count, capacity;
+    struct kvr_media_spot *spots; /* scratch */
+    size_t spot_capacity;
     bool without_uuid;       /* some part has none */
     struct kvr_buffer names; /* made up for parts that have none */
 };
