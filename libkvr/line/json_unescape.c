@@ -1,5 +1,6 @@
 #include "line/json_unescape.h"
 #include "base/processor.h"
+#include "base/utf8.h"
 #include "line/json_escape.h"
 
 #include <string.h>
@@ -17,30 +18,6 @@ static unsigned hexadecimal4(const char *at)
         code = code << 4 | (digit <= '9' ? digit - '0' : (digit | 0x20) - 'a' + 10);
     }
     return code;
-}
-
-static size_t write_utf8(char *out, unsigned code)
-{
-    if (code < 0x80) {
-        out[0] = (char)code;
-        return 1;
-    }
-    if (code < 0x800) {
-        out[0] = (char)(0xc0 | code >> 6);
-        out[1] = (char)(0x80 | (code & 0x3f));
-        return 2;
-    }
-    if (code < 0x10000) {
-        out[0] = (char)(0xe0 | code >> 12);
-        out[1] = (char)(0x80 | (code >> 6 & 0x3f));
-        out[2] = (char)(0x80 | (code & 0x3f));
-        return 3;
-    }
-    out[0] = (char)(0xf0 | code >> 18);
-    out[1] = (char)(0x80 | (code >> 12 & 0x3f));
-    out[2] = (char)(0x80 | (code >> 6 & 0x3f));
-    out[3] = (char)(0x80 | (code & 0x3f));
-    return 4;
 }
 
 /* What a letter after a backslash stands for; 0 for u. */
@@ -73,7 +50,7 @@ const char *kvr_unescape_one(const char *at, char *out, size_t *size)
     }
     if (code >= 0xd800 && code < 0xe000)
         code = 0xfffd;
-    *size = write_utf8(out, code);
+    *size = kvr_utf8_encode(code, (uint8_t *)out);
     return end;
 }
 

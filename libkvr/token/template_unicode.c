@@ -5,6 +5,7 @@
  * runs of equal distance (with a stride of two where upper and lower case alternate) and a short
  * list of characters that become several. Both come from the table that Python itself wrote.
  */
+#include "base/utf8.h"
 #include "token/template_internal.h"
 #include "token/template_unicode_table.h"
 
@@ -42,26 +43,7 @@ uint32_t kvr_point_read(const char *data, size_t length, size_t *used)
 
 size_t kvr_point_write(char out[4], uint32_t point)
 {
-    if (point < 0x80) {
-        out[0] = (char)point;
-        return 1;
-    }
-    if (point < 0x800) {
-        out[0] = (char)(0xc0 | point >> 6);
-        out[1] = (char)(0x80 | (point & 0x3f));
-        return 2;
-    }
-    if (point < 0x10000) {
-        out[0] = (char)(0xe0 | point >> 12);
-        out[1] = (char)(0x80 | (point >> 6 & 0x3f));
-        out[2] = (char)(0x80 | (point & 0x3f));
-        return 3;
-    }
-    out[0] = (char)(0xf0 | point >> 18);
-    out[1] = (char)(0x80 | (point >> 12 & 0x3f));
-    out[2] = (char)(0x80 | (point >> 6 & 0x3f));
-    out[3] = (char)(0x80 | (point & 0x3f));
-    return 4;
+    return kvr_utf8_encode(point, (uint8_t *)out);
 }
 
 /* The last run that starts at or before point. */
