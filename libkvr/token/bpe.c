@@ -56,18 +56,6 @@ void kvr_bpe_scratch_release(struct kvr_bpe_scratch *scratch)
     memset(scratch, 0, sizeof *scratch);
 }
 
-bool kvr_scratch_reserve(void **data, size_t *capacity_bytes, size_t bytes)
-{
-    if (*capacity_bytes >= bytes)
-        return true;
-    void *larger = realloc(*data, bytes);
-    if (!larger)
-        return false;
-    *data = larger;
-    *capacity_bytes = bytes;
-    return true;
-}
-
 /* Whether x, y are compatible. x_longest: x is the longest token at its place in the text; then no
  * token is x and y joined, and their pair need not be looked for. */
 static bool compatible(const struct kvr_vocabulary *v, uint32_t x, uint32_t y, bool x_longest)

@@ -39,10 +39,6 @@ struct kvr_bpe_scratch {
 
 void kvr_bpe_scratch_release(struct kvr_bpe_scratch *scratch);
 
-/* Makes *data, of *capacity_bytes, at least `bytes` large; what was there stays. False, and nothing
- * changed, when memory is short. */
-bool kvr_scratch_reserve(void **data, size_t *capacity_bytes, size_t bytes);
-
 /* Appends the encoding of a piece (already pre-tokenized; not empty). Symbols that the vocabulary
  * lacks become byte tokens, the unknown token, or nothing, as it says. Sets ids->failed when
  * memory is short. */

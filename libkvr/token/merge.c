@@ -4,6 +4,7 @@
  * has changed since: then the pair at its place has another order. In short pieces the queue is a
  * heap, in long ones lists (merge_queue.h).
  */
+#include "base/grow.h"
 #include "token/merge_heap.h"
 #include "token/merge_queue.h"
 #include "token/unicode.h"
@@ -104,9 +105,14 @@ void kvr_bpe_merge(const struct kvr_vocabulary *v, struct kvr_bpe_scratch *scrat
     struct kvr_merge_queue queue = {0};
     struct merging m = {.v = v, .queue = length > LONG_PIECE ? &queue : NULL};
     /* a merge removes one candidate and adds two at most */
-    if (!kvr_scratch_reserve(&scratch->nodes, &scratch->node_bytes, length * sizeof(struct node)) ||
-        (!m.queue && !kvr_scratch_reserve(&scratch->heap, &scratch->heap_bytes,
-                         length * 2 * sizeof(struct kvr_candidate)))) {
+    void *room = kvr_grow(scratch->nodes, &scratch->node_bytes, length * sizeof(struct node), 1);
+    scratch->nodes = room ? room : scratch->nodes;
+    if (room && !m.queue) {
+        room = kvr_grow(
+            scratch->heap, &scratch->heap_bytes, length * 2 * sizeof(struct kvr_candidate), 1);
+        scratch->heap = room ? room : scratch->heap;
+    }
+    if (!room) {
         ids->failed = true;
         return;
     }

@@ -11,6 +11,7 @@
  * what a merge makes merges later than it (not so where vocabularies are irregular). A run of k
  * symbols takes O(log k) steps.
  */
+#include "base/grow.h"
 #include "token/merge_heap.h"
 #include "token/unicode.h"
 
@@ -60,14 +61,15 @@ static void consider(struct runs *r, uint32_t at, bool own)
     uint32_t merged = kvr_pair_find(r->v, left, right);
     if (merged == KVR_NO_TOKEN)
         return;
-    size_t bytes = (r->candidates + 1) * sizeof(struct kvr_candidate);
-    if (bytes > r->scratch->heap_bytes &&
-        !kvr_scratch_reserve(&r->scratch->heap, &r->scratch->heap_bytes, bytes * 2)) {
+    void *heap = kvr_grow(r->scratch->heap, &r->scratch->heap_bytes,
+        (r->candidates + 1) * sizeof(struct kvr_candidate), 1);
+    if (!heap) {
         r->failed = true;
         return;
     }
-    kvr_candidate_push(r->scratch->heap, &r->candidates,
-        (struct kvr_candidate){r->v->records[merged].order, at, left, right});
+    r->scratch->heap = heap;
+    kvr_candidate_push(
+        heap, &r->candidates, (struct kvr_candidate){r->v->records[merged].order, at, left, right});
 }
 
 /* A node behind `previous`. */
@@ -76,13 +78,13 @@ static uint32_t insert(struct runs *r, uint32_t previous, uint32_t id, uint32_t 
     uint32_t at = r->unused, next = previous == NONE ? NONE : r->nodes[previous].next;
 
     if (at == NONE) {
-        size_t bytes = ((size_t)r->node_count + 1) * sizeof *r->nodes;
-        if (bytes > r->scratch->node_bytes &&
-            !kvr_scratch_reserve(&r->scratch->nodes, &r->scratch->node_bytes, bytes * 2)) {
+        void *nodes = kvr_grow(r->scratch->nodes, &r->scratch->node_bytes,
+            ((size_t)r->node_count + 1) * sizeof *r->nodes, 1);
+        if (!nodes) {
             r->failed = true;
             return previous;
         }
-        r->nodes = r->scratch->nodes;
+        r->nodes = r->scratch->nodes = nodes;
         at = r->node_count++;
     } else {
         r->unused = r->nodes[at].next;
